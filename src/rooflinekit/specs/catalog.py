@@ -1,0 +1,276 @@
+"""Find, load and list the devices and models: the user's folders first, then the ones that ship with the library.
+
+A name is an id, a prefix of one id that ends at a dash (`h100-sxm`), a Hub id, an alias, or the path of a YAML file.
+Names are compared as normalised words, never as substrings. A name that several hold is an error that lists them.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rooflinekit.errors import AmbiguousNameError, SpecError, UnknownNameError
+from rooflinekit.specs.device import Device
+from rooflinekit.specs.efficiency import Efficiency
+from rooflinekit.specs.model import Model
+from rooflinekit.specs.yamlfile import check, read_mapping
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+class Kind(NamedTuple):
+    """One half of the catalogue: its folder, the variable that names the user's own folder, and how it is listed."""
+
+    what: str
+    folder: str
+    variable: str
+    listing: str
+
+
+DEVICES = Kind("device", "hardware_db", "ROOFLINEKIT_HARDWARE_DB", "rooflinekit devices list")
+MODELS = Kind("model", "model_configs", "ROOFLINEKIT_MODEL_CONFIGS", "rooflinekit models list")
+
+
+def load_device(name: str | Path | Mapping[str, Any] | Device) -> Device:
+    """
+    Load a device by id, unique prefix, alias or path, or from a mapping of the same keys.
+
+    Parameters
+    ----------
+    name : str, Path, mapping or Device
+        ``"h100-sxm-80gb"``, ``"h100-sxm"``, ``"NVIDIA H200 NVL"``, ``"my_card.yaml"``, or
+        ``{"bandwidth_gb_per_s": 2000, "peak_dense_tflops": {"bf16": 200}}``: the datasheet's keys alone are enough.
+
+    Returns
+    -------
+    device : Device
+        Frozen; its figures carry their sources.
+
+    Raises
+    ------
+    UnknownNameError
+        No device has this name; the nearest ones are listed.
+    AmbiguousNameError
+        Several devices have it ("A100", "Apple M4 Max").
+    SpecError
+        The file is missing, no YAML mapping, or a key in it is wrong.
+
+    Examples
+    --------
+    >>> load_device("h100-sxm").id, load_device("DGX Spark").bytes_per_s
+    ('h100-sxm-80gb', 273000000000.0)
+    """
+    if isinstance(name, Device):
+        return name
+    if isinstance(name, Mapping):
+        return _device(dict(name), "device mapping", "custom")
+    return _load_device_file(_locate(DEVICES, name))
+
+
+def load_model(name: str | Path | Mapping[str, Any] | Model) -> Model:
+    """
+    Load a model by id, unique prefix, Hub id, alias or path, or from a mapping of the same keys.
+
+    Parameters
+    ----------
+    name : str, Path, mapping or Model
+        ``"qwen3-8b"``, ``"meta-llama/Llama-3.1-8B"``, ``"my_model.yaml"``, or
+        ``{"summary": {"parameters": 8e9, "layers": 32, "kv_heads": 8, "head_dim": 128}}``.
+
+    Returns
+    -------
+    model : Model
+        Frozen.
+
+    Raises
+    ------
+    UnknownNameError, AmbiguousNameError, SpecError
+        As :func:`load_device`.
+
+    Examples
+    --------
+    >>> load_model("meta-llama/Llama-3.1-8B").parameters.total
+    8030261248
+    """
+    if isinstance(name, Model):
+        return name
+    if isinstance(name, Mapping):
+        return _model(dict(name), "model mapping", "custom")
+    return _load_model_file(_locate(MODELS, name))
+
+
+def list_devices() -> tuple[str, ...]:
+    """
+    Ids of all devices, sorted.
+
+    Examples
+    --------
+    >>> "gb10" in list_devices()
+    True
+    """
+    return tuple(sorted(_paths(DEVICES)))
+
+
+def list_models() -> tuple[str, ...]:
+    """
+    Ids of all models, sorted.
+
+    Examples
+    --------
+    >>> "qwen3-8b" in list_models()
+    True
+    """
+    return tuple(sorted(_paths(MODELS)))
+
+
+@cache
+def load_sources() -> Mapping[str, Mapping[str, str]]:
+    """Load the table that the source keys of the device files point into."""
+    return read_mapping(_shipped(DEVICES) / "sources.yaml")
+
+
+@cache
+def load_generation(name: str) -> Efficiency | None:
+    """Load the efficiency of an architecture generation (or ``"universal"``), if one was fitted."""
+    path = _shipped(DEVICES) / "generations" / f"{name}.yaml"
+    return check(Efficiency, read_mapping(path), str(path)) if path.is_file() else None
+
+
+def clear_cache() -> None:
+    """Forget what was read, after a file or a user folder has changed."""
+    for cached in (_paths_in, _load_device_file, _load_model_file, _names, load_sources, load_generation):
+        cached.cache_clear()
+
+
+# ---- where the files are
+
+
+def _shipped(kind: Kind) -> Path:
+    """Return the folder inside the installed package, or the checkout's while developing."""
+    places = [Path(str(files("rooflinekit"))) / "_data" / kind.folder]
+    places += [parent / kind.folder for parent in Path(__file__).parents if (parent / "pyproject.toml").is_file()]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        message = f"no {kind.folder} folder: looked in {', '.join(map(str, places))}. Reinstall rooflinekit"
+        raise SpecError(message)
+    return found
+
+
+def _paths(kind: Kind) -> Mapping[str, Path]:
+    """Id -> file, a user's own file before a shipped one of the same id."""
+    own = os.environ.get(kind.variable)
+    folders = [Path(part) for part in own.split(os.pathsep)] if own else []
+    found: dict[str, Path] = {}
+    for folder in (*folders, _shipped(kind)):
+        if not folder.is_dir():
+            message = f"{kind.variable}: {folder} is no folder: expected folders of YAML files"
+            raise SpecError(message)
+        found = {**_paths_in(folder), **found}
+    return found
+
+
+@cache
+def _paths_in(folder: Path) -> Mapping[str, Path]:
+    skipped = {"sources", "generations"}
+    paths = sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}"))
+    return {path.stem: path for path in paths if path.stem not in skipped and path.parent.name not in skipped}
+
+
+# ---- what a name means
+
+
+def _locate(kind: Kind, name: str | Path) -> Path:
+    text = str(name)
+    if isinstance(name, Path) or text.endswith((*_SUFFIXES, ".json")) or text.startswith((".", "/", "~")):
+        return Path(text).expanduser()
+    paths = _paths(kind)
+    if text in paths:
+        return paths[text]
+    found = _candidates(kind, text)
+    if len(found) == 1:
+        return paths[found[0]]
+    if found:
+        message = f"{text!r} is the name of {len(found)} {kind.what}s: choose one of {', '.join(found)}"
+        raise AmbiguousNameError(message)
+    raise UnknownNameError(_unknown(kind, text, paths))
+
+
+def _candidates(kind: Kind, text: str) -> list[str]:
+    """Ids that the name may mean: those that bear it, else those whose id it begins."""
+    words = normalise(text)
+    bearers = _names(kind, tuple(_paths(kind).items())).get(words, ())
+    if any(normalise(identifier) == words for identifier in bearers):  # an id, spelled otherwise: no prefix of others
+        return sorted(bearers)
+    begun = [identifier for identifier in _paths(kind) if normalise(identifier).startswith(f"{words}-")]
+    return sorted({*bearers, *begun})
+
+
+def _unknown(kind: Kind, text: str, paths: Mapping[str, Path]) -> str:
+    words = normalise(text)
+    names = {normalise(identifier): identifier for identifier in paths}
+    near = [names[match] for match in difflib.get_close_matches(words, names, n=3, cutoff=0.6)]
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"{text} is not in {kind.folder}{hint} `{kind.listing}` shows all {kind.what}s"
+
+
+def normalise(name: str) -> str:
+    """Lower-case words joined by dashes: how names are compared.
+
+    >>> normalise("NVIDIA H200_NVL"), normalise("meta-llama/Llama-3.1-8B")
+    ('nvidia-h200-nvl', 'meta-llama-llama-3-1-8b')
+    """
+    return "-".join(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+@cache
+def _names(kind: Kind, paths: tuple[tuple[str, Path], ...]) -> Mapping[str, tuple[str, ...]]:
+    """Normalised name -> the ids that bear it; reads every file, so only when an id does not settle it."""
+    bearers: dict[str, set[str]] = {}
+    for identifier, path in paths:
+        for name in (identifier, *_other_names(kind, path)):
+            bearers.setdefault(normalise(name), set()).add(identifier)
+    return {name: tuple(sorted(ids)) for name, ids in bearers.items()}
+
+
+def _other_names(kind: Kind, path: Path) -> tuple[str, ...]:
+    if kind is DEVICES:
+        return _load_device_file(path).names
+    model = _load_model_file(path)
+    return (model.name, *model.hub_ids, *model.aliases)
+
+
+# ---- from file to spec
+
+
+@cache
+def _load_device_file(path: Path) -> Device:
+    return _device(dict(read_mapping(path)), str(path), path.stem)
+
+
+@cache
+def _load_model_file(path: Path) -> Model:
+    return _model(dict(read_mapping(path)), str(path), path.stem)
+
+
+def _device(data: dict[str, Any], where: str, stem: str) -> Device:
+    if "datasheet" not in data:  # the short form: the datasheet's keys at the top
+        top = {key: data.pop(key) for key in tuple(data) if key in Device.model_fields}
+        data = {**top, "datasheet": data}
+    return check(Device, _identified(data, stem), where)
+
+
+def _model(data: dict[str, Any], where: str, stem: str) -> Model:
+    return check(Model, _identified(data, stem), where)
+
+
+def _identified(data: dict[str, Any], stem: str) -> dict[str, Any]:
+    identifier = data.get("id") or re.sub(r"[^a-z0-9.-]+", "-", stem.lower()).strip("-.") or "custom"
+    return {
+        "id": identifier,
+        "name": data.get("name") or stem,
+        **{k: v for k, v in data.items() if k not in ("id", "name")},
+    }

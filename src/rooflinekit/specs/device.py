@@ -1,0 +1,124 @@
+"""A device: what its datasheet prints, what was measured on it, and the efficiencies fitted on it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rooflinekit import units
+from rooflinekit.specs.efficiency import Efficiency
+from rooflinekit.specs.precision import DTYPES
+from rooflinekit.specs.spec import Count, Identifier, Positive, SourceMap, Spec
+
+
+class Peaks(Spec):
+    """Dense peaks in TFLOPS (TOPS for the integer rates) of one whole product; a missing one stays missing.
+
+    ``bf16``, ``fp16`` and ``fp8`` are the rates with FP32 accumulation; ``*_acc16`` those with FP16 accumulation.
+    """
+
+    fp32: Positive | None = None
+    fp32_vector: Positive | None = None
+    tf32: Positive | None = None
+    bf16: Positive | None = None
+    fp16: Positive | None = None
+    fp16_acc16: Positive | None = None
+    fp8: Positive | None = None
+    fp8_acc16: Positive | None = None
+    fp6: Positive | None = None
+    fp4: Positive | None = None
+    int8: Positive | None = None
+    int4: Positive | None = None
+
+
+class ScaleUp(Spec):
+    """The link to other devices of one domain: all links of one device together."""
+
+    kind: str
+    one_way_gb_per_s: Positive | None = None
+    both_ways_gb_per_s: Positive | None = None
+    note: str = ""
+
+
+class Pcie(Spec):
+    """The host link, after line coding."""
+
+    generation: Count
+    lanes: Count
+    one_way_gb_per_s: Positive
+
+
+class Datasheet(Spec):
+    """What the vendor prints. ``last_level_cache_mib`` and ``maximum_mhz`` tighten the floor where they are known."""
+
+    bandwidth_gb_per_s: Positive
+    memory_gib: Positive | None = None
+    usable_memory_mib: Positive | None = None
+    memory_type: str | None = None
+    peak_dense_tflops: Peaks = Peaks()
+    scale_up: ScaleUp | None = None
+    pcie: Pcie | None = None
+    multiprocessors: Count | None = None
+    boost_mhz: Positive | None = None
+    maximum_mhz: Positive | None = None
+    last_level_cache_mib: Positive | None = None
+    tdp_w: Positive | None = None
+    sources: SourceMap = ()
+
+
+class Measured(Spec):
+    """One measured figure; ``ceiling`` marks the two that ``efficiency="measured"`` uses per operator."""
+
+    quantity: Annotated[str, Field(pattern=r"^[a-z0-9_]+_(gb_per_s|tflops|tops|us)$")]
+    value: Positive
+    source: tuple[str, ...]
+    conditions: str = ""
+    ceiling: bool = False
+
+
+class Device(Spec):
+    """One accelerator as it is sold: one YAML file of ``hardware_db``."""
+
+    id: Identifier
+    name: str
+    vendor: str = ""
+    kind: Literal["datacenter", "consumer", "workstation", "edge", "tpu", "apple", "cpu", "other"] = "other"
+    status: Literal["shipping", "announced"] = "shipping"
+    architecture: str = ""
+    generation: Identifier | None = None
+    target: str | None = None
+    year: Count | None = None
+    aliases: tuple[str, ...] = ()
+    aliases_unverified: tuple[str, ...] = ()
+    datasheet: Datasheet
+    measured: tuple[Measured, ...] = ()
+    efficiency: tuple[Efficiency, ...] = ()
+    sources: SourceMap = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name the device goes by, besides its id."""
+        return (self.name, *self.aliases, *self.aliases_unverified)
+
+    @property
+    def flops_per_s(self) -> dict[str, float]:
+        """Dense datasheet peaks by arithmetic dtype, in FLOP/s."""
+        peaks = self.datasheet.peak_dense_tflops
+        return {dtype: peak * units.TERA for dtype in DTYPES if (peak := getattr(peaks, dtype)) is not None}
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Datasheet memory bandwidth, decimal."""
+        return self.datasheet.bandwidth_gb_per_s * units.GIGA
+
+    @property
+    def memory_bytes(self) -> float | None:
+        """Memory that a program can use where it is known, else the (binary) label, else None."""
+        sheet = self.datasheet
+        if sheet.usable_memory_mib is not None:
+            return sheet.usable_memory_mib * units.MIB
+        return None if sheet.memory_gib is None else sheet.memory_gib * units.GIB
+
+    def ceiling(self, quantity: str) -> Measured | None:
+        """Return the measured figure of this quantity that is marked as a ceiling, if there is one."""
+        return next((row for row in self.measured if row.ceiling and row.quantity == quantity), None)

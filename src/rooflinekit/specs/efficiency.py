@@ -1,0 +1,96 @@
+"""Efficiency: which part of its datasheet peaks a device reaches, by class of operator, under one engine and format.
+
+A value: calibration makes it, timing takes it. Every fraction is of a DATASHEET peak and lies in (0, 1].
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rooflinekit.specs.spec import Fraction, NotNegative, Spec
+
+#: How compute and memory time join: 1 adds them, infinity takes the larger.
+Exponent = Annotated[float, Field(gt=0, allow_inf_nan=True)]
+
+
+class ProductLaw(Spec):
+    """Constants of a matrix product, ``t0 + ((flops / (compute F))**p + (bytes / (memory B))**p)**(1/p)``.
+
+    ``quantisation_bytes_per_element`` is the price of quantising the product's input on the way in, in bytes of the
+    full bandwidth for each element; 0 where the engine has no such pass.
+    """
+
+    compute: Fraction
+    memory: Fraction
+    launch_us: NotNegative
+    exponent: Exponent = 2.0
+    quantisation_bytes_per_element: NotNegative = 0.0
+
+
+class AttentionLaw(Spec):
+    """Constants of the one attention law, for any number of new tokens.
+
+    ``memory`` is the rate of the K and V stream, ``activation`` that of queries and outputs, which do not overlap with
+    it; None where they do, so that all bytes are one stream.
+    ``softmax_flops_per_score`` prices one score's softmax in FLOP at the attention's own rate, and
+    ``context_offset_tokens`` is what every sequence costs as if its context were that much longer.
+    """
+
+    compute: Fraction
+    memory: Fraction
+    activation: Fraction | None
+    launch_us: NotNegative
+    exponent: Exponent = 2.0
+    softmax_flops_per_score: NotNegative = 0.0
+    context_offset_tokens: NotNegative = 0.0
+
+
+class ElementwiseLaw(Spec):
+    """Constants of a kernel that only moves bytes: ``t0 + bytes / (memory B)``."""
+
+    memory: Fraction
+    launch_us: NotNegative
+
+
+class ProductLaws(Spec):
+    """One law for each arithmetic dtype that was measured."""
+
+    bf16: ProductLaw | None = None
+    fp8: ProductLaw | None = None
+    fp4: ProductLaw | None = None
+    int8: ProductLaw | None = None
+    fp32: ProductLaw | None = None
+
+
+class Evidence(Spec):
+    """Where one constant comes from, how many points it was fitted on and what they leave over."""
+
+    constant: str
+    source: str
+    points: int = Field(default=0, ge=0)
+    residual: float | None = None
+    note: str = ""
+
+
+class Efficiency(Spec):
+    """Laws of one (device, engine, format), or of a generation, or the universal ones.
+
+    A law left out is taken from the generation's entry, then from the universal one. ``burst_ms`` and ``sustained``
+    describe the power limit: compute work runs at the burst rate until that budget is used, then at ``sustained`` of
+    that rate. None means no such limit was seen.
+    """
+
+    name: str
+    engine: str | None = None
+    format: str = "bf16"
+    default: bool = False
+    products: ProductLaws = ProductLaws()
+    attention: AttentionLaw | None = None
+    norm: ElementwiseLaw | None = None
+    rotary: ElementwiseLaw | None = None
+    activation: ElementwiseLaw | None = None
+    cache_write: ElementwiseLaw | None = None
+    burst_ms: NotNegative | None = None
+    sustained: Fraction | None = None
+    fitted_on: str = ""
+    evidence: tuple[Evidence, ...] = ()

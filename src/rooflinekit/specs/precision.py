@@ -1,0 +1,107 @@
+"""Number formats: what a weight takes in memory with its scales, and what the products on it compute in."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rooflinekit.errors import InvalidInputError
+from rooflinekit.units import BITS_PER_BYTE
+
+#: Arithmetic dtypes, each with its bytes per value in memory.
+DTYPES: dict[str, float] = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp6": 0.75,
+    "fp4": 0.5,
+    "int8": 1.0,
+    "int4": 0.5,
+}
+PLAIN = ("bf16", "fp16", "fp32")
+#: What the KV cache may be held in; fp8 and int8 as engines write them, one scale per tensor.
+KV_FORMATS = ("bf16", "fp16", "fp32", "fp8", "int8")
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """How a linear layer's weights are stored, and what it computes in.
+
+    ``bits`` includes the scales. ``arithmetic`` is the dtype that activations are quantised to for the product;
+    None is a weight-only format, which computes in the model's own 16-bit dtype.
+    """
+
+    name: str
+    bits: float
+    arithmetic: str | None
+    scales: str
+
+    @property
+    def bytes_per_weight(self) -> float:
+        """Bytes of one stored weight, its share of the scales included."""
+        return self.bits / BITS_PER_BYTE
+
+
+_FORMATS = (
+    WeightFormat("bf16", 16, None, "none"),
+    WeightFormat("fp16", 16, None, "none"),
+    WeightFormat("fp32", 32, None, "none"),
+    WeightFormat("fp8", 8, "fp8", "one per tensor or row: not counted"),
+    WeightFormat("fp8-block", 8 + 32 / (128 * 128), "fp8", "32-bit scale per 128 x 128 block"),
+    WeightFormat("int8", 8, "int8", "one per row: not counted"),
+    WeightFormat("int8-weight-only", 8, None, "one per row: not counted"),
+    WeightFormat("int4", 4 + 20 / 128, None, "group of 128: 16-bit scale and 4-bit zero (AWQ, GPTQ)"),
+    WeightFormat("int4-g32", 4.5, None, "group of 32: 16-bit scale"),
+    WeightFormat("nf4", 4.5, None, "group of 64: 32-bit scale (bitsandbytes)"),
+    WeightFormat("mxfp4", 4.25, None, "group of 32: 8-bit scale"),
+    WeightFormat("nvfp4", 4.5, "fp4", "group of 16: 8-bit scale"),
+)
+WEIGHT_FORMATS: dict[str, WeightFormat] = {row.name: row for row in _FORMATS}
+
+
+def weight_format(name: str) -> WeightFormat:
+    """Look up a weight format.
+
+    >>> weight_format("int4").bits
+    4.15625
+    """
+    return WEIGHT_FORMATS[one_of("weights", name, WEIGHT_FORMATS)]
+
+
+def kv_bytes_per_value(name: str) -> float:
+    """Bytes of one cached value. The KV dtype is an input of its own: it never follows the weights' format.
+
+    >>> kv_bytes_per_value("fp8")
+    1.0
+    """
+    return DTYPES[one_of("kv_cache", name, KV_FORMATS)]
+
+
+def one_of(argument: str, name: str, choices: Iterable[str]) -> str:
+    """Return `name` where it is one of the choices, else raise an error that lists them."""
+    known = tuple(choices)
+    if name not in known:
+        message = f"{argument}={name!r} is not known: expected one of {', '.join(known)}"
+        raise InvalidInputError(message)
+    return name
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The dtypes of a deployment: weights, cache, what stays at the model's own dtype, and what is computed in what."""
+
+    weights: WeightFormat
+    kv_cache: str
+    dtype: str
+    product_dtype: str
+    attention_dtype: str
+
+    @property
+    def value_bytes(self) -> float:
+        """Bytes of an activation, and of a weight that stays unquantised (embedding, output layer, norms, biases)."""
+        return DTYPES[self.dtype]
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes of one cached value."""
+        return kv_bytes_per_value(self.kv_cache)

@@ -1,0 +1,36 @@
+"""The base of every description read from YAML, and the types they share."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+
+class Spec(BaseModel):
+    """A frozen description: unknown keys are refused, and nothing in it can change after loading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _pairs(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    return tuple((key, (keys,) if isinstance(keys, str) else keys) for key, keys in value.items())
+
+
+#: Field name -> keys of ``sources.yaml`` (devices) or source lines (models).
+#: A mapping in YAML, pairs inside, since a frozen spec must not hold a dict.
+SourceMap = Annotated[
+    tuple[tuple[str, tuple[str, ...]], ...],
+    BeforeValidator(_pairs),
+    PlainSerializer(dict),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}),
+]
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(gt=0)]
+#: A part of a datasheet peak. Above 1 is a fault of the data or of the counting, never an efficiency.
+Fraction = Annotated[float, Field(gt=0, le=1)]
+#: Lower-case words joined by dashes, dots inside a word allowed: ``llama-3.1-8b``.
+Identifier = Annotated[str, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$")]

@@ -1,0 +1,72 @@
+"""The Step: what one forward pass works on. Prefill, decode, chunks, mixed steps and verification are all Steps."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflinekit.errors import InvalidInputError
+
+#: A count for one point, or one for each point of a sweep.
+Real = float | Sequence[float] | NDArray[np.float64] | NDArray[np.int64]
+
+
+class Group(NamedTuple):
+    """`sequences` sequences that each bring `new_tokens` and already hold `context_tokens` in the cache.
+
+    ``sampled_tokens`` is how many positions of each sequence go through the output layer: 1 for a decode step and for
+    the end of a prompt, 0 for an earlier chunk of it, k + 1 when k speculated tokens are verified.
+    """
+
+    new_tokens: Real
+    context_tokens: Real = 0
+    sequences: Real = 1
+    sampled_tokens: Real = 1
+
+
+def checked(name: str, value: Real, *, minimum: float = 0.0, positive: bool = False, infinite: bool = False) -> Real:
+    """Return the value, or raise one error that names it when it is too small, not a number or infinite."""
+    most = np.inf if infinite else np.finfo(np.float64).max
+    if type(value) in (int, float):  # the fast path of a single point
+        bad = not minimum <= value <= most or (positive and value == 0)  # type: ignore[operator]
+    else:
+        array = np.asarray(value)
+        numeric = array.dtype.kind in "iuf" and array.size > 0
+        bad = not numeric or not bool(np.all((array >= minimum) & (array <= most) & ((array > 0) | (not positive))))
+    if bad:
+        expected = "above 0" if positive else f"{minimum:g} or more"
+        message = f"{name}={value!r}: expected a number, {expected}{'' if infinite else ' and finite'}"
+        raise InvalidInputError(message)
+    return value
+
+
+def checked_group(group: Group | tuple[Real, ...]) -> Group:
+    """Return the group with its four counts checked."""
+    whole = group if isinstance(group, Group) else Group(*group)
+    for name, value in zip(Group._fields, whole, strict=True):
+        checked(name, value)
+    return whole
+
+
+def amount(value: Real) -> float | NDArray[np.float64]:
+    """Return a float for a single number, else an array that broadcasts."""
+    if type(value) in (int, float):
+        return float(value)  # type: ignore[arg-type]
+    array = np.asarray(value, dtype=np.float64)
+    return float(array) if array.ndim == 0 else array
+
+
+def points_shape(*values: Real) -> tuple[int, ...]:
+    """Broadcast shape of all arguments; () for a single point."""
+    if all(type(value) in (int, float) for value in values):
+        return ()
+    return np.broadcast_shapes(*(np.shape(value) for value in values))
+
+
+def describe(groups: tuple[Group, ...]) -> str:
+    """Name a step by its groups, for its one-line repr."""
+    if points_shape(*(value for group in groups for value in group)) != ():
+        return f"step of {len(groups)} group{'s' if len(groups) > 1 else ''}"
+    parts = (f"{g.sequences:,} x ({g.new_tokens:,} new, {g.context_tokens:,} held)" for g in groups)
+    return "step " + " + ".join(parts)
