@@ -1,0 +1,111 @@
+"""The Plan: rows of operators and their coefficients, so that a Step is counted by one small matrix product."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Real = float | Matrix
+
+
+class Feature(NamedTuple):
+    """One number of a step that work is linear in; `window` and `share` complete the kinds that need them."""
+
+    kind: str
+    window: int | None = None
+    share: float | None = None
+
+    def __str__(self) -> str:
+        """Name it as `explain()` prints it."""
+        details = [] if self.window is None else [f"window {self.window:,}"]
+        details += [] if self.share is None else [f"share {self.share:.4g}"]
+        return f"{self.kind}[{', '.join(details)}]" if details else self.kind
+
+
+ONE = Feature("pass")
+TOKENS = Feature("tokens")
+SEQUENCES = Feature("sequences")
+SAMPLED = Feature("sampled")
+SAMPLING = Feature("sampling")
+
+#: What is counted for each operator; every one is a (rows, features) matrix of the plan.
+QUANTITIES = ("launches", "flops", "weight_bytes", "activation_bytes", "kv_bytes", "scores", "input_elements")
+
+
+class Row(NamedTuple):
+    """One operator: identical layers share a row, and its launches count them."""
+
+    name: str
+    op_class: str
+    dtype: str
+
+
+class Operator(NamedTuple):
+    """One operator of one layer, before identical ones merge: ``work[quantity][feature]`` is a coefficient."""
+
+    name: str
+    op_class: str
+    dtype: str
+    work: Mapping[str, Mapping[Feature, Real]]
+    times: int = 1
+    part: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Coefficients of every operator of a forward pass: work = coefficients @ features, exact in float64."""
+
+    rows: tuple[Row, ...]
+    features: tuple[Feature, ...]
+    launches: Matrix
+    flops: Matrix
+    weight_bytes: Matrix
+    activation_bytes: Matrix
+    kv_bytes: Matrix
+    scores: Matrix
+    input_elements: Matrix
+
+    @property
+    def bytes(self) -> Matrix:
+        """Coefficients of all bytes together."""
+        return self.weight_bytes + self.activation_bytes + self.kv_bytes
+
+    def column(self, feature: Feature) -> int:
+        """Return the position of a feature."""
+        return self.features.index(feature)
+
+
+def assemble(operators: Iterable[Operator]) -> Plan:
+    """Merge identical operators into rows and lay their coefficients out as matrices.
+
+    Two operators are identical when name, class, dtype and work agree. Where one name stands for several shapes, each
+    row's name says whose it is: ``attention[window]`` and ``attention[full]``.
+    """
+    merged: dict[tuple[object, ...], tuple[Operator, int]] = {}
+    for operator in operators:
+        key = (operator.name, operator.op_class, operator.dtype, _frozen(operator.work))
+        first, times = merged.get(key, (operator, 0))
+        merged[key] = (first, times + operator.times)
+    columns = tuple(dict.fromkeys(f for one, _ in merged.values() for terms in one.work.values() for f in terms))
+    matrices = {quantity: _matrix(quantity, merged.values(), columns) for quantity in QUANTITIES}
+    return Plan(rows=_rows([one for one, _ in merged.values()]), features=columns, **matrices)
+
+
+def _frozen(work: Mapping[str, Mapping[Feature, Real]]) -> tuple[object, ...]:
+    return tuple(sorted((quantity, tuple(sorted(terms.items(), key=str))) for quantity, terms in work.items()))
+
+
+def _matrix(quantity: str, merged: Iterable[tuple[Operator, int]], columns: tuple[Feature, ...]) -> Matrix:
+    rows = [[times * one.work.get(quantity, {}).get(feature, 0.0) for feature in columns] for one, times in merged]
+    return np.array(rows, dtype=np.float64)
+
+
+def _rows(operators: list[Operator]) -> tuple[Row, ...]:
+    names = [operator.name for operator in operators]
+    return tuple(
+        Row(one.name if names.count(one.name) == 1 else f"{one.name}[{one.part}]", one.op_class, one.dtype)
+        for one in operators
+    )

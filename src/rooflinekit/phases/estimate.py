@@ -1,0 +1,366 @@
+"""Estimate: the time of one pass or of many, kept with every part so that any total can be taken apart."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflinekit import units
+from rooflinekit.errors import InvalidInputError, MissingFigureError, NotCalibratedError
+from rooflinekit.operators.cost import TOKENS, Matrix
+from rooflinekit.roofline.timing import Timing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rooflinekit.phases.deployment import Deployment
+    from rooflinekit.phases.explain import Term
+
+#: A Python float for one point, an array for a sweep.
+Value = Any
+
+
+@dataclass(frozen=True)
+class OperatorEstimate:
+    """
+    One row of an estimate: all launches of one operator together.
+
+    Attributes are computed on access: ``launches``, ``flops``, ``weight_bytes``, ``activation_bytes``, ``kv_bytes``,
+    ``bytes``, ``intensity`` [FLOP/byte], ``compute_time_s``, ``memory_time_s``, ``launch_time_s``, ``serial_time_s``
+    and ``time_s``. ``kv_bytes`` are K and V read by attention; what ``kv_write`` writes is part of its activations.
+    """
+
+    estimate: "Estimate"
+    index: int
+
+    @property
+    def name(self) -> str:
+        """Name of the operator, as engineers know it."""
+        return self.estimate.timing.plan.rows[self.index].name
+
+    @property
+    def op_class(self) -> str:
+        """Class whose law times it."""
+        return self.estimate.timing.plan.rows[self.index].op_class
+
+    @property
+    def dtype(self) -> str:
+        """Dtype it computes in."""
+        return self.estimate.timing.plan.rows[self.index].dtype
+
+    def _count(self, matrix: Matrix) -> Value:
+        return self.estimate.collect(matrix[self.index] @ self.estimate.x)
+
+    @property
+    def launches(self) -> Value:
+        """Kernel launches."""
+        return self._count(self.estimate.timing.plan.launches)
+
+    @property
+    def flops(self) -> Value:
+        """Floating-point operations of products and of attention. [FLOP]"""
+        return self._count(self.estimate.timing.plan.flops)
+
+    @property
+    def weight_bytes(self) -> Value:
+        """Bytes of weights, once a pass. [byte]"""
+        return self._count(self.estimate.timing.plan.weight_bytes)
+
+    @property
+    def activation_bytes(self) -> Value:
+        """Bytes of inputs and outputs. [byte]"""
+        return self._count(self.estimate.timing.plan.activation_bytes)
+
+    @property
+    def kv_bytes(self) -> Value:
+        """Bytes of K and V read. [byte]"""
+        return self._count(self.estimate.timing.plan.kv_bytes)
+
+    @property
+    def bytes(self) -> Value:
+        """All bytes. [byte]"""
+        return self._count(self.estimate.timing.plan.bytes)
+
+    @property
+    def intensity(self) -> Value:
+        """Arithmetic intensity. [FLOP/byte]"""
+        return _ratio(self.flops, self.bytes)
+
+    @property
+    def compute_time_s(self) -> Value:
+        """FLOPs over the arithmetic rate reached. [s]"""
+        estimate = self.estimate
+        needed = self.estimate.timing.plan.flops[self.index].any()
+        if needed:
+            estimate.timing.require_peaks()
+        return estimate.collect(estimate.stretch * (estimate.timing.compute[self.index] @ estimate.x))
+
+    @property
+    def memory_time_s(self) -> Value:
+        """Bytes over the memory rate reached; needs no arithmetic peak. [s]"""
+        return self._count(self.estimate.timing.memory)
+
+    @property
+    def launch_time_s(self) -> Value:
+        """Fixed time of the launches. [s]"""
+        return self._count(self.estimate.timing.launch)
+
+    @property
+    def serial_time_s(self) -> Value:
+        """What overlaps with nothing: attention's queries and outputs, the quantisation of a product's input. [s]"""
+        return self._count(self.estimate.timing.serial)
+
+    @property
+    def time_s(self) -> Value:
+        """Expected time. [s]"""
+        return self.estimate.collect(self.estimate.rows_s[self.index])
+
+    @property
+    def bound(self) -> Value:
+        """What takes most of its time: ``compute``, ``memory`` or ``overhead``."""
+        return self.estimate.name_bounds(self.estimate.parts_s[:, [self.index]])
+
+    def __repr__(self) -> str:
+        """Give the row in one line where it is a single point."""
+        if isinstance(self.flops, float):
+            work = f"{units.si(self.flops, 'FLOP')}, {units.si(self.bytes, 'B')}"
+            return f"{self.name}: {units.count(self.launches)} launches, {work}, {_say(lambda: self.time_s)}"
+        return f"{self.name}: {np.size(self.flops)} points"
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """
+    The expected time of a step, with its floor, its bound and every operator behind it.
+
+    Made by a :class:`~rooflinekit.Deployment`. ``time_s`` and all counts are Python floats for one point and arrays for
+    a sweep. A time that needs a missing peak raises when it is asked for; counts, ``memory_time_s`` and ``floor_s``
+    never do.
+
+    Examples
+    --------
+    >>> import rooflinekit as rk
+    >>> step = rk.Deployment("qwen3-8b", "gb10").decode(context_tokens=2048)
+    >>> print(f"{step.weight_bytes:.4g} {step.kv_bytes:.4g} {step.bound}")
+    1.514e+10 3.021e+08 memory
+    """
+
+    deployment: "Deployment"
+    label: str
+    timing: Timing
+    x: Matrix
+    shape: tuple[int, ...]
+    busy_s: float | Matrix = 0.0
+    passes: NDArray[np.int64] | None = None
+    labels: tuple[str, ...] = ()
+
+    # ---- from points to values
+
+    def collect(self, values: Matrix) -> Value:
+        """Turn a value per pass into a value per point: summed over the passes of each, a float where there is one."""
+        if self.passes is not None:
+            edges = np.concatenate([[0], np.cumsum(self.passes)])
+            running = np.concatenate([[0.0], np.cumsum(values)])
+            values = running[edges[1:]] - running[edges[:-1]] if self.passes.size > 1 else np.array([values.sum()])
+        return float(values[0]) if self.shape == () else values.reshape(self.shape)
+
+    def _total(self, matrix: Matrix) -> Value:
+        return self.collect(matrix.sum(axis=0) @ self.x)
+
+    # ---- counts
+
+    @property
+    def flops(self) -> Value:
+        """Floating-point operations. [FLOP]"""
+        return self._total(self.timing.plan.flops)
+
+    @property
+    def weight_bytes(self) -> Value:
+        """Bytes of weights read. [byte]"""
+        return self._total(self.timing.plan.weight_bytes)
+
+    @property
+    def activation_bytes(self) -> Value:
+        """Bytes of activations read and written, and of new K and V written. [byte]"""
+        return self._total(self.timing.plan.activation_bytes)
+
+    @property
+    def kv_bytes(self) -> Value:
+        """Bytes of K and V read: those of the context and of the new tokens. [byte]"""
+        return self._total(self.timing.plan.kv_bytes)
+
+    @property
+    def bytes(self) -> Value:
+        """All bytes moved. [byte]"""
+        return self._total(self.timing.plan.bytes)
+
+    @property
+    def intensity(self) -> Value:
+        """Arithmetic intensity. [FLOP/byte]"""
+        return _ratio(self.flops, self.bytes)
+
+    @property
+    def tokens(self) -> Value:
+        """New tokens."""
+        return self.collect(self.x[self.timing.plan.column(TOKENS)])
+
+    # ---- times
+
+    @cached_property
+    def time_s(self) -> Value:
+        """Expected time. [s]"""
+        self.timing.require_peaks()
+        return self.collect(self.timing.total_s(self.x, self.busy_s))
+
+    @property
+    def tokens_per_s(self) -> Value:
+        """New tokens over expected time. [token/s]"""
+        return self.tokens / self.time_s
+
+    @property
+    def floor_s(self) -> Value:
+        """Time that nothing can beat; of memory alone where the device has no arithmetic peak. [s]"""
+        return self.collect(self.timing.floor_s(self.x))
+
+    @property
+    def memory_time_s(self) -> Value:
+        """Memory traffic alone: a bound from below on this efficiency's rates, which needs no arithmetic peak. [s]"""
+        return self.collect(self.timing.memory_only_s(self.x))
+
+    @cached_property
+    def rows_s(self) -> Matrix:
+        """Seconds of every row of every pass."""
+        self.timing.require_peaks()
+        return self.timing.rows_s(self.x, self.busy_s)
+
+    @cached_property
+    def stretch(self) -> float | Matrix:
+        """Factor by which the power limit slows compute work."""
+        return self.timing.stretch(self.x, self.busy_s)
+
+    @cached_property
+    def parts_s(self) -> NDArray[np.float64]:
+        """Seconds by (compute, memory, overhead), row and pass: each row's joined time goes to its larger half."""
+        timing, x = self.timing, self.x
+        compute, memory = self.stretch * (timing.compute @ x), timing.memory @ x + timing.serial @ x
+        launch = timing.launch @ x
+        rest = self.rows_s - launch
+        return np.stack([np.where(compute >= memory, rest, 0.0), np.where(compute >= memory, 0.0, rest), launch])
+
+    def name_bounds(self, parts: NDArray[np.float64]) -> Value:
+        """Name the largest of the three parts, summed over rows and passes."""
+        sums = np.array([np.atleast_1d(self.collect(part.sum(axis=0))).reshape(-1) for part in parts])
+        names = np.array(["compute", "memory", "overhead"])[sums.argmax(axis=0)]
+        return str(names[0]) if self.shape == () else names.reshape(self.shape)
+
+    @property
+    def bound(self) -> Value:
+        """What takes most of the time: ``compute``, ``memory`` or ``overhead`` (launches)."""
+        return self.name_bounds(self.parts_s)
+
+    def interval(self, level: float = 0.8) -> tuple[Value, Value]:
+        """
+        Bounds that hold the measured time with this probability.
+
+        Raises
+        ------
+        NotCalibratedError
+            Always, until an efficiency carries the spread of its residuals.
+        """
+        message = (
+            f"no {level:.0%} interval: {self.basis} carries no measured spread of its residuals; "
+            "calibrate the device to get one"
+        )
+        raise NotCalibratedError(message)
+
+    # ---- parts
+
+    @cached_property
+    def operators(self) -> tuple[OperatorEstimate, ...]:
+        """One row an operator, in the order of the pass."""
+        return tuple(OperatorEstimate(self, index) for index in range(len(self.timing.plan.rows)))
+
+    def operator(self, name: str) -> OperatorEstimate:
+        """Return one row by name."""
+        for row in self.operators:
+            if row.name == name:
+                return row
+        message = f"no operator {name!r}: this pass has {', '.join(row.name for row in self.operators)}"
+        raise InvalidInputError(message)
+
+    @cached_property
+    def steps(self) -> tuple["Estimate", ...]:
+        """One estimate a pass, where this is a sum over passes of one point; else itself."""
+        if self.passes is None or self.shape != ():
+            return (self,)
+        busy = np.broadcast_to(self.busy_s, self.x.shape[1])
+        labels = self.labels or tuple(f"pass {i + 1} of {self.label}" for i in range(self.x.shape[1]))
+        return tuple(
+            Estimate(self.deployment, label, self.timing, self.x[:, [i]], (), float(busy[i]))
+            for i, label in enumerate(labels)
+        )
+
+    @property
+    def basis(self) -> str:
+        """Name of the efficiency entry behind the time, and how near it is to this deployment."""
+        return self.timing.laws.basis
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was chosen for the user, and what the estimate leaves out."""
+        return self.deployment.notes
+
+    def table(self) -> "pd.DataFrame":
+        """Give the operators as a tidy DataFrame, one row an operator (and point, for a sweep)."""
+        from rooflinekit.phases.frames import operator_table  # noqa: PLC0415 - pandas loads on first use
+
+        return operator_table(self)
+
+    def explain(self) -> "Term":
+        """Give the tree of every term, its inputs and sources; its printed arithmetic re-evaluates to the values."""
+        from rooflinekit.phases.explain import explain  # noqa: PLC0415 - it renders estimates, so it comes after them
+
+        return explain(self)
+
+    def sources(self) -> tuple[str, ...]:
+        """List where the figures behind this estimate come from."""
+        from rooflinekit.phases.sources import estimate_sources  # noqa: PLC0415 - as above
+
+        return estimate_sources(self)
+
+    # ---- for eyes
+
+    def __repr__(self) -> str:
+        """Give one line: what, how long, what bounds it, on which basis."""
+        if self.shape != ():
+            return f"{self.label}: {self.x.shape[1]:,} points ({self.basis})"
+        try:
+            return f"{self.label}: {units.duration(self.time_s)}, {_bound_word(self.bound)} ({self.basis})"
+        except MissingFigureError:
+            return f"{self.label}: at least {units.duration(self.floor_s)} by memory alone (no arithmetic peak)"
+
+    def _repr_html_(self) -> str:
+        """Give the line and the operator table, for notebooks."""
+        from rooflinekit.phases.frames import operator_html  # noqa: PLC0415 - pandas loads on first use
+
+        return operator_html(self)
+
+
+def _bound_word(bound: str) -> str:
+    return f"{bound}-bound"
+
+
+def _ratio(above: Value, below: Value) -> Value:
+    if isinstance(below, float):
+        return above / below if below else 0.0
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+def _say(value: Callable[[], Value]) -> str:
+    try:
+        return units.duration(value())
+    except MissingFigureError:
+        return "no arithmetic peak"

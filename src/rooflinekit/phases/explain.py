@@ -1,0 +1,177 @@
+"""The tree behind an estimate: every term with the arithmetic that gives it, which re-evaluates to its value."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflinekit import units
+from rooflinekit.errors import InvalidInputError
+from rooflinekit.operators.cost import Matrix
+from rooflinekit.phases.estimate import Estimate, OperatorEstimate
+
+
+@dataclass(frozen=True)
+class Term:
+    """
+    One value, the Python expression that gives it, where its constants are from, and the terms behind it.
+
+    ``expression`` is in base units (seconds, bytes, FLOP); evaluating it gives ``value``.
+    """
+
+    label: str
+    value: float
+    shown: str
+    expression: str
+    source: str = ""
+    children: tuple["Term", ...] = ()
+
+    def walk(self) -> Iterator["Term"]:
+        """Yield this term and every one below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def lines(self, first: str = "", rest: str = "") -> Iterator[str]:
+        """Yield the tree line by line."""
+        source = f"   [{self.source}]" if self.source else ""
+        yield f"{first}{self.label} = {self.shown}{source}"
+        branch = "|  " if self.children else "   "
+        if self.expression:
+            yield f"{rest}{branch}= {self.expression}"
+        for child in self.children:
+            last = child is self.children[-1]
+            yield from child.lines(f"{rest}{'`- ' if last else '|- '}", f"{rest}{'   ' if last else '|  '}")
+
+    def __str__(self) -> str:
+        """Render the tree."""
+        return "\n".join(self.lines())
+
+    __repr__ = __str__
+
+
+def explain(estimate: Estimate) -> Term:
+    """Explain one point: its passes, each pass's operators by time, and each operator's terms."""
+    if estimate.shape != ():
+        message = f"explain() takes one point, not {estimate.shape}: ask for the one you mean"
+        raise InvalidInputError(message)
+    steps = estimate.steps
+    if len(steps) > 1:
+        children = tuple(_pass(step) for step in steps)
+        return Term(
+            estimate.label, estimate.time_s, units.duration(estimate.time_s), _sum(children), estimate.basis, children
+        )
+    return _pass(estimate)
+
+
+def _pass(step: Estimate) -> Term:
+    rows = sorted(step.operators, key=lambda row: -row.time_s)
+    children = tuple(_operator(row, row.time_s / step.time_s) for row in rows)
+    shown = f"{units.duration(step.time_s)}, {step.bound}-bound, floor {units.duration(step.floor_s)}"
+    return Term(step.label, step.time_s, shown, _sum(children), "; ".join((step.basis, *step.notes)), children)
+
+
+def _sum(children: tuple[Term, ...]) -> str:
+    return " + ".join(number(child.value) for child in children)
+
+
+def _operator(row: OperatorEstimate, share: float) -> Term:
+    law = row.estimate.timing.row_laws[row.index]
+    terms = [term for term in (_launch(row), _compute(row), _memory(row), _serial(row)) if term.value]
+    joined = [term for term in terms if term.label in ("compute", "memory")]
+    apart = [number(term.value) for term in terms if term not in joined]
+    expression = " + ".join([*apart, _joined([term.value for term in joined], law.exponent)] if joined else apart)
+    shown = f"{units.duration(row.time_s)}, {share:.1%} of the pass, {row.bound}"
+    return Term(row.name, row.time_s, shown, expression, law.basis, tuple(terms))
+
+
+def _joined(values: list[float], exponent: float) -> str:
+    if len(values) == 1:
+        return number(values[0])
+    left, right = map(number, values)
+    if exponent == 1.0:
+        return f"({left} + {right})"
+    if np.isinf(exponent):
+        return f"max({left}, {right})"
+    return f"({left} ** {exponent:g} + {right} ** {exponent:g}) ** (1 / {exponent:g})"
+
+
+def _launch(row: OperatorEstimate) -> Term:
+    law = row.estimate.timing.row_laws[row.index]
+    work = f"{number(row.launches)} * {number(law.launch_s)}"
+    return Term("launches", row.launch_time_s, units.duration(row.launch_time_s), work)
+
+
+def _compute(row: OperatorEstimate) -> Term:
+    plan, law = row.estimate.timing.plan, row.estimate.timing.row_laws[row.index]
+    counts = [_count(row, "FLOPs", plan.flops, "FLOP")]
+    work = number(row.flops)
+    scores = row.estimate.collect(plan.scores[row.index] @ row.estimate.x)
+    if law.softmax_flops_per_score and scores:
+        counts.append(_count(row, "scores", plan.scores, ""))
+        work = f"({work} + {number(scores)} * {number(law.softmax_flops_per_score)})"
+    stretch = float(np.asarray(row.estimate.stretch).reshape(-1)[0])
+    slowed = f" * {number(stretch)}" if stretch != 1.0 else ""
+    rate = f"({number(law.compute)} * {number(law.peak_flops_per_s)})"
+    value = row.compute_time_s
+    return Term("compute", value, units.duration(value), f"{work} / {rate}{slowed}", _peak(row), tuple(counts))
+
+
+def _memory(row: OperatorEstimate) -> Term:
+    estimate, law = row.estimate, row.estimate.timing.row_laws[row.index]
+    plan, value = estimate.timing.plan, row.memory_time_s
+    kinds = {"weight bytes": plan.weight_bytes, "activation bytes": plan.activation_bytes, "KV bytes": plan.kv_bytes}
+    if law.activation is not None:
+        kinds = {"KV bytes": plan.kv_bytes}
+    counts = [term for name, matrix in kinds.items() if (term := _count(row, name, matrix, "B")).value]
+    moved = [number(term.value) for term in counts]
+    if law.context_offset_tokens:
+        extra = value * law.bytes_per_s - sum(term.value for term in counts)
+        moved.append(number(extra))
+        counts.append(Term(f"K and V of {law.context_offset_tokens:g} more tokens", extra, units.si(extra, "B"), ""))
+    rate = f"({number(law.memory)} * {number(law.peak_bytes_per_s)})"
+    work = f"({' + '.join(moved)})" if len(moved) > 1 else "".join(moved) or "0"
+    return Term("memory", value, units.duration(value), f"{work} / {rate}", _bandwidth(row), tuple(counts))
+
+
+def _serial(row: OperatorEstimate) -> Term:
+    plan, law = row.estimate.timing.plan, row.estimate.timing.row_laws[row.index]
+    value, bandwidth = row.serial_time_s, number(law.peak_bytes_per_s)
+    if law.activation is not None:
+        count = _count(row, "bytes of queries and outputs", plan.activation_bytes, "B")
+        work = f"{number(count.value)} / ({number(law.activation)} * {bandwidth})"
+        return Term("queries and outputs", value, units.duration(value), work, "", (count,))
+    count = _count(row, "input values", plan.input_elements, "")
+    work = f"{number(count.value)} * {number(law.quantisation_bytes_per_element)} / {bandwidth}"
+    return Term("quantising the input", value, units.duration(value), work, "", (count,))
+
+
+def _count(row: OperatorEstimate, label: str, matrix: Matrix, unit: str) -> Term:
+    """Show a count as the sum of coefficient x feature."""
+    x = row.estimate.x[:, 0]
+    used = [
+        (c, f, v) for c, f, v in zip(matrix[row.index], row.estimate.timing.plan.features, x, strict=True) if c and v
+    ]
+    value = float(sum(c * v for c, _, v in used))
+    expression = " + ".join(f"{number(c)} * {number(v)}" for c, _, v in used)
+    named = ", ".join(str(feature) for _, feature, _ in used)
+    return Term(label, value, units.si(value, unit, 4), expression, f"coefficient x {named}" if named else "")
+
+
+def _peak(row: OperatorEstimate) -> str:
+    rates = row.estimate.timing.rates
+    return f"{rates.described} {row.dtype} peak of {rates.name}" if row.flops else ""
+
+
+def _bandwidth(row: OperatorEstimate) -> str:
+    rates = row.estimate.timing.rates
+    return f"{rates.described} bandwidth of {rates.name}"
+
+
+def number(value: float) -> str:
+    """Print a number so that reading it back changes nothing that matters: integers whole, the rest to ten digits.
+
+    >>> number(412316860416.0), number(3.2e-06), number(0.705)
+    ('412316860416', '3.2e-06', '0.705')
+    """
+    return str(int(value)) if float(value).is_integer() and abs(value) < 2.0**63 else f"{value:.10g}"

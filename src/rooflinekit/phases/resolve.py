@@ -1,0 +1,109 @@
+"""From what the user said to what is computed: dtypes, peaks and laws, and a note on each choice made for them."""
+
+from typing import NamedTuple
+
+from rooflinekit import units
+from rooflinekit.errors import InvalidInputError, MissingFigureError
+from rooflinekit.roofline.laws import Laws, choose, roofline_efficiency
+from rooflinekit.roofline.timing import Rates
+from rooflinekit.specs.catalog import load_generation
+from rooflinekit.specs.device import Device
+from rooflinekit.specs.efficiency import Efficiency
+from rooflinekit.specs.model import Model
+from rooflinekit.specs.precision import DTYPES, KV_FORMATS, PLAIN, Precision, one_of, weight_format
+
+EFFICIENCIES = ("calibrated", "measured", "datasheet")
+
+
+class Resolved(NamedTuple):
+    """A choice and what is to be said about it."""
+
+    precision: Precision
+    notes: tuple[str, ...]
+
+
+def resolve_precision(
+    model: Model, device: Device, weights: str | None, kv_cache: str | None, compute: str | None
+) -> Resolved:
+    """Settle the dtypes: the checkpoint's, unless told otherwise; FP16 where the device has no BF16 rate but that."""
+    notes: list[str] = []
+    stored = weights or model.dtype or "bf16"
+    held = weight_format(stored)
+    if weights is None and model.dtype is None:
+        notes.append(f"{model.id} names no dtype: bf16 taken, as engines do")
+    dtype = stored if stored in PLAIN else model.dtype or "bf16"
+    if stored not in PLAIN and dtype == "fp32":
+        dtype = "bf16"
+        notes.append(f"{held.name} weights of an fp32 checkpoint: what stays unquantised is bf16, as engines do")
+    product = compute or held.arithmetic or dtype
+    one_of("compute", product, DTYPES)
+    if compute in PLAIN:
+        dtype = compute
+    substitute = (
+        compute is None and dtype == "bf16" and "bf16" not in device.flops_per_s and "fp16" in device.flops_per_s
+    )
+    if substitute:
+        notes.append(f"{device.id} has no BF16 rate: computed in FP16, as engines do")
+        product, dtype = ("fp16" if product == "bf16" else product), "fp16"
+    cache = kv_cache or dtype
+    one_of("kv_cache", cache, KV_FORMATS)
+    return Resolved(Precision(held, cache, dtype, product, dtype), tuple(notes))
+
+
+def resolve_rates(device: Device, efficiency: str | Efficiency) -> Rates:
+    """Take the peaks: the datasheet's, or for ``"measured"`` the figures that the device file marks as ceilings."""
+    highest = _highest_clock(device)
+    flops, bandwidth, described = device.flops_per_s, device.bytes_per_s, "datasheet"
+    if efficiency == "measured":
+        flops, bandwidth, described = _ceilings(device), _read_ceiling(device), "measured"
+    return Rates(
+        name=device.id,
+        bytes_per_s=bandwidth,
+        flops_per_s=flops,
+        floor_bytes_per_s=device.bytes_per_s,
+        floor_flops_per_s={dtype: peak * highest for dtype, peak in device.flops_per_s.items()},
+        cache_bytes=(device.datasheet.last_level_cache_mib or 0.0) * units.MIB,
+        described=described,
+    )
+
+
+def resolve_laws(device: Device, engine: str | None, weights: str, efficiency: str | Efficiency) -> Laws:
+    """Take the laws: those of an Efficiency handed in, the plain roofline, or the nearest calibrated entry."""
+    fallbacks = [load_generation(name) for name in (device.generation, "universal") if name]
+    known = [entry for entry in fallbacks if entry is not None]
+    if isinstance(efficiency, Efficiency):
+        return Laws((efficiency, *known), "own")
+    if one_of("efficiency", efficiency, EFFICIENCIES) != "calibrated":
+        return Laws((roofline_efficiency(f"{efficiency} roofline of {device.id}"),), "own")
+    return choose(device.efficiency, known, engine, weights)
+
+
+def _highest_clock(device: Device) -> float:
+    sheet = device.datasheet
+    return sheet.maximum_mhz / sheet.boost_mhz if sheet.maximum_mhz and sheet.boost_mhz else 1.0
+
+
+def _ceilings(device: Device) -> dict[str, float]:
+    marked = {
+        dtype: device.ceiling(f"gemm_{dtype}_{'tops' if dtype.startswith('int') else 'tflops'}") for dtype in DTYPES
+    }
+    return {dtype: row.value * units.TERA for dtype, row in marked.items() if row is not None}
+
+
+def _read_ceiling(device: Device) -> float:
+    row = device.ceiling("memory_read_gb_per_s")
+    if row is None:
+        message = (
+            f"{device.id} has no measured memory_read_gb_per_s marked `ceiling: true`: "
+            'measure one and add it to the device file, or use efficiency="datasheet"'
+        )
+        raise MissingFigureError(message)
+    return row.value * units.GIGA
+
+
+def checked_efficiency(efficiency: object) -> str | Efficiency:
+    """Return the efficiency argument, or say what it may be."""
+    if isinstance(efficiency, str | Efficiency):
+        return efficiency
+    message = f"efficiency={efficiency!r}: expected one of {', '.join(EFFICIENCIES)}, or an Efficiency"
+    raise InvalidInputError(message)

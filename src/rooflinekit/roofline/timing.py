@@ -1,0 +1,227 @@
+"""Plan, device rates and laws become a Timing: matrices that turn the features of a step into seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflinekit import units
+from rooflinekit.errors import MissingFigureError
+from rooflinekit.operators.cost import SEQUENCES, Matrix, Plan
+from rooflinekit.roofline.law import floor_time, joined_time, power_limit_stretch
+from rooflinekit.roofline.laws import Laws
+
+#: Points timed at once, so that the intermediate rows stay in the processor's cache.
+BLOCK = 32_768
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The peaks that a timing runs against, and the limits behind its floor."""
+
+    name: str
+    bytes_per_s: float
+    flops_per_s: Mapping[str, float]
+    floor_bytes_per_s: float
+    floor_flops_per_s: Mapping[str, float]
+    cache_bytes: float
+    described: str
+
+    def flops(self, dtype: str) -> float:
+        """Return the peak in this dtype, or not-a-number where the file holds none."""
+        return self.flops_per_s.get(dtype, float("nan"))
+
+
+@dataclass(frozen=True)
+class RowLaw:
+    """One row's constants, kept apart for `explain()`: parts of which peak, launch time, what else is paid."""
+
+    compute: float
+    peak_flops_per_s: float
+    memory: float
+    peak_bytes_per_s: float
+    launch_s: float
+    exponent: float
+    basis: str
+    softmax_flops_per_score: float = 0.0
+    context_offset_tokens: float = 0.0
+    activation: float | None = None
+    quantisation_bytes_per_element: float = 0.0
+
+    @property
+    def flops_per_s(self) -> float:
+        """Arithmetic rate reached."""
+        return self.compute * self.peak_flops_per_s
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Memory rate reached."""
+        return self.memory * self.peak_bytes_per_s
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """A plan under rates and laws: per row the seconds of compute, memory, launches and serial extras, by feature."""
+
+    plan: Plan
+    rates: Rates
+    laws: Laws
+    row_laws: tuple[RowLaw, ...]
+    compute: Matrix
+    memory: Matrix
+    launch: Matrix
+    serial: Matrix
+    missing: tuple[str, ...]
+
+    @cached_property
+    def exponents(self) -> NDArray[np.float64]:
+        """Exponent of each row's law."""
+        return np.array([law.exponent for law in self.row_laws])
+
+    @cached_property
+    def _joined(self) -> tuple[tuple[float, Matrix, Matrix], ...]:
+        """Rows whose compute and memory time are joined, by exponent; all others are linear in the features."""
+        curved = self.compute.any(axis=1)
+        exponents = sorted(set(self.exponents[curved]))
+        chosen = [curved & (self.exponents == exponent) for exponent in exponents]
+        return tuple((p, self.compute[rows], self.memory[rows]) for p, rows in zip(exponents, chosen, strict=True))
+
+    @cached_property
+    def _linear(self) -> NDArray[np.float64]:
+        flat = ~self.compute.any(axis=1)
+        total: NDArray[np.float64] = (self.launch + self.serial).sum(axis=0) + self.memory[flat].sum(axis=0)
+        return total
+
+    def require_peaks(self) -> None:
+        """Raise the error that names the missing peak, if a time would need one."""
+        if self.missing:
+            have = ", ".join(self.rates.flops_per_s) or "none"
+            needed = " and ".join(self.missing)
+            message = (
+                f"{self.rates.name} has no {self.rates.described} peak for {needed} (it has: {have}): a time needs it. "
+                "Choose another `compute=`, or add the peak to the device file; counts and memory times need none"
+            )
+            raise MissingFigureError(message)
+
+    def stretch(self, x: Matrix, busy_s: float | Matrix) -> float | Matrix:
+        """Return the factor by which the power limit slows the compute terms of each pass."""
+        limit = self.laws.power_limit
+        if limit is None:
+            return 1.0
+        work: Matrix = self.compute.sum(axis=0) @ x
+        return power_limit_stretch(work, busy_s, limit[0] * units.MILLI, limit[1])
+
+    def total_s(self, x: Matrix, busy_s: float | Matrix = 0.0) -> NDArray[np.float64]:
+        """Seconds of each pass: (features, points) to (points,). The inner call of curves and simulators."""
+        points = x.shape[1]
+        if points <= BLOCK:
+            return self._block(x, busy_s)
+        busy = np.broadcast_to(busy_s, points)
+        starts = range(0, points, BLOCK)
+        return np.concatenate([self._block(x[:, i : i + BLOCK], busy[i : i + BLOCK]) for i in starts])
+
+    def _block(self, x: Matrix, busy_s: float | Matrix) -> NDArray[np.float64]:
+        total: NDArray[np.float64] = self._linear @ x
+        stretch = self.stretch(x, busy_s)
+        for exponent, compute, memory in self._joined:
+            total = total + np.asarray(joined_time(stretch * (compute @ x), memory @ x, exponent)).sum(axis=0)
+        return total
+
+    def rows_s(self, x: Matrix, busy_s: float | Matrix = 0.0) -> Matrix:
+        """Seconds of every row: (features, points) to (rows, points); they add up to `total_s`."""
+        compute, memory = self.stretch(x, busy_s) * (self.compute @ x), self.memory @ x
+        joined = np.empty_like(memory)
+        for exponent in set(self.exponents):
+            rows = self.exponents == exponent
+            joined[rows] = joined_time(compute[rows], memory[rows], exponent)
+        return (self.launch + self.serial) @ x + joined
+
+    def memory_only_s(self, x: Matrix) -> NDArray[np.float64]:
+        """Seconds of memory traffic alone: a bound that needs no arithmetic peak."""
+        seconds: NDArray[np.float64] = self.memory.sum(axis=0) @ x
+        return seconds
+
+    def floor_s(self, x: Matrix) -> NDArray[np.float64]:
+        """Seconds that nothing can beat; without an arithmetic peak, those of memory alone."""
+        plan, rates = self.plan, self.rates
+        compulsory = (plan.weight_bytes + plan.kv_bytes).sum(axis=0) @ x
+        peaks = [rates.floor_flops_per_s.get(row.dtype, np.inf) for row in plan.rows]
+        compute = (plan.flops / np.array(peaks)[:, None]).sum(axis=0) @ x
+        return np.asarray(floor_time(compute, compulsory, rates.cache_bytes, rates.floor_bytes_per_s))
+
+
+def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
+    """Fold rates and constants into the plan's coefficients."""
+    row_laws = tuple(_row_law(row.op_class, row.dtype, rates, laws) for row in plan.rows)
+    needs = {row.dtype for row, flops in zip(plan.rows, plan.flops, strict=True) if flops.any()}
+    missing = tuple(sorted(dtype for dtype in needs if dtype not in rates.flops_per_s))
+
+    def column(name: str) -> Matrix:
+        return np.array([[getattr(law, name)] for law in row_laws], dtype=np.float64)
+
+    softmax, offset = column("softmax_flops_per_score"), column("context_offset_tokens")
+    work = plan.flops + plan.scores * softmax
+    bandwidth = rates.bytes_per_s
+    streamed = np.array([law.activation or np.inf for law in row_laws])[:, None] * bandwidth
+    apart = np.isfinite(streamed)  # attention's queries and outputs do not overlap with its stream of K and V
+    traffic = np.where(apart, plan.kv_bytes, plan.bytes) + _context_offset(plan, offset)
+    serial = np.where(apart, plan.activation_bytes + plan.weight_bytes, 0.0) / streamed
+    serial = serial + plan.input_elements * column("quantisation_bytes_per_element") / bandwidth
+    with np.errstate(invalid="ignore"):
+        compute = np.where(work == 0.0, 0.0, work / column("flops_per_s"))
+    return Timing(
+        plan=plan,
+        rates=rates,
+        laws=laws,
+        row_laws=row_laws,
+        compute=compute,
+        memory=traffic / column("bytes_per_s"),
+        launch=plan.launches * column("launch_s"),
+        serial=serial,
+        missing=missing,
+    )
+
+
+def _context_offset(plan: Plan, offset: Matrix) -> Matrix:
+    """Bytes as if every sequence's context were `offset` tokens longer: one row of K and V each."""
+    extra = np.zeros_like(plan.kv_bytes)
+    if SEQUENCES in plan.features:
+        per_row = plan.kv_bytes.max(
+            axis=1, keepdims=True
+        )  # the coefficient of the rows read, the only one that is not 0
+        extra[:, [plan.column(SEQUENCES)]] = per_row * offset
+    return extra
+
+
+def _row_law(op_class: str, dtype: str, rates: Rates, laws: Laws) -> RowLaw:
+    peak, bandwidth = rates.flops(dtype), rates.bytes_per_s
+    if op_class == "product":
+        product, basis = laws.product(dtype)
+        return RowLaw(
+            compute=product.compute,
+            peak_flops_per_s=peak,
+            memory=product.memory,
+            peak_bytes_per_s=bandwidth,
+            launch_s=product.launch_us * units.MICRO,
+            exponent=product.exponent,
+            basis=basis,
+            quantisation_bytes_per_element=product.quantisation_bytes_per_element,
+        )
+    if op_class == "attention":
+        attention, basis = laws.attention()
+        return RowLaw(
+            compute=attention.compute,
+            peak_flops_per_s=peak,
+            memory=attention.memory,
+            peak_bytes_per_s=bandwidth,
+            launch_s=attention.launch_us * units.MICRO,
+            exponent=attention.exponent,
+            basis=basis,
+            softmax_flops_per_score=attention.softmax_flops_per_score,
+            context_offset_tokens=attention.context_offset_tokens,
+            activation=attention.activation,
+        )
+    small, basis = laws.elementwise(op_class)
+    return RowLaw(1.0, peak, small.memory, bandwidth, small.launch_us * units.MICRO, 1.0, basis)
