@@ -50,6 +50,64 @@ def attention_scores(new_tokens: Real, context_tokens: Real, window: float | Non
     return result if np.ndim(result) else float(result)
 
 
+def chunked_scores(new_tokens: Real, context_tokens: Real, chunk: float) -> Real:
+    r"""
+    Keys seen by the new tokens of one sequence where the view starts anew every `chunk` tokens.
+
+    .. math:: S = T(c + n) - T(c),\quad T(x) = \left\lfloor\tfrac{x}{w}\right\rfloor \frac{w (w + 1)}{2} + \frac{r (r + 1)}{2},
+       \quad r = x \bmod w
+
+    Parameters
+    ----------
+    new_tokens, context_tokens : Real
+        As in :func:`attention_scores`. [token]
+    chunk : float
+        Length of a chunk, :math:`w`. [token]
+
+    Returns
+    -------
+    scores : Real
+        Exact for whole tokens. [1]
+
+    Examples
+    --------
+    >>> chunked_scores(4, 0, 2), chunked_scores(1, 4, 2)  # 1 + 2 + 1 + 2; a new chunk sees itself alone
+    (6.0, 1.0)
+    """
+    return _chunked_total(context_tokens + new_tokens, chunk) - _chunked_total(context_tokens, chunk)
+
+
+def _chunked_total(tokens: Real, chunk: float) -> Real:
+    whole, rest = np.divmod(tokens, chunk)
+    total: Real = whole * chunk * (chunk + 1.0) / 2.0 + rest * (rest + 1.0) / 2.0
+    return total if np.ndim(total) else float(total)
+
+
+def chunked_rows_read(new_tokens: Real, context_tokens: Real, chunk: float) -> Real:
+    r"""
+    Rows of K and V that the new tokens of one sequence need: themselves, and what their chunk already holds.
+
+    .. math:: R = n + c \bmod w
+
+    Parameters
+    ----------
+    new_tokens, context_tokens, chunk
+        As in :func:`chunked_scores`. [token]
+
+    Returns
+    -------
+    rows : Real
+        [token]
+
+    Examples
+    --------
+    >>> chunked_rows_read(1, 8192 + 100, 8192)
+    101.0
+    """
+    rows: Real = new_tokens + np.mod(context_tokens, chunk)
+    return rows if np.ndim(rows) else float(rows)
+
+
 def attention_flops(scores: Real, heads: Real, key_width: Real, value_width: Real) -> Real:
     r"""
     Operations of attention over so many query-key pairs: the product with K and the one with V.

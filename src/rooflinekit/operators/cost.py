@@ -12,16 +12,23 @@ Real = float | Matrix
 
 
 class Feature(NamedTuple):
-    """One number of a step that work is linear in; `window` and `share` complete the kinds that need them."""
+    """One number of a step that work is linear in; the other fields complete the kinds that need them.
+
+    ``form`` is the form of attention that a group uses, ``detail`` the numbers that a kind is made from.
+    """
 
     kind: str
     window: int | None = None
-    share: float | None = None
+    form: str = ""
+    detail: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         """Name it as `explain()` prints it."""
         details = [] if self.window is None else [f"window {self.window:,}"]
-        details += [] if self.share is None else [f"share {self.share:.4g}"]
+        details += [self.form] if self.form else []
+        if self.kind == "experts":
+            experts, per_token, skew = self.detail
+            details += [f"{experts:g}, {per_token:g} a token", *([f"skew {skew:g}"] if skew else [])]
         return f"{self.kind}[{', '.join(details)}]" if details else self.kind
 
 

@@ -1,41 +1,103 @@
 r"""How many distinct experts a pass touches, and so how many of a mixture's weights it reads."""
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 Real = float | NDArray[np.float64]
 
 
-def distinct_experts(tokens: Real, experts: Real, experts_per_token: Real) -> Real:
+def distinct_experts(tokens: Real, experts: float, experts_per_token: float, skew: float = 0.0) -> Real:
     r"""
-    Give the expected number of distinct experts that a pass touches, under uniform routing.
+    Give the expected number of distinct experts that a pass touches.
 
-    .. math:: D = E\,\left(1 - (1 - k/E)^{n}\right)
+    .. math:: D = \sum_e \left(1 - (1 - \pi_e)^{n}\right),\quad \pi_e = \min(k\,p_e,\ 1),\quad p_e \propto e^{-s}
 
     Parameters
     ----------
     tokens : Real
         Tokens in the pass, :math:`n`. [token]
-    experts, experts_per_token : Real
+    experts, experts_per_token : float
         :math:`E` and :math:`k`. [1]
+    skew : float
+        Exponent :math:`s` of the experts' popularity by rank: 0 is uniform, 1 sends most tokens to few experts. [1]
 
     Returns
     -------
     experts : Real
-        Between :math:`\min(k, E)` for one token and :math:`E`. [1]
+        Between :math:`k` (all tokens agree) and the uniform figure :math:`E(1-(1-k/E)^n)`. [1]
 
     Notes
     -----
-    An expectation: :math:`\min(n k, E)` is its upper bound, reached only when no two tokens share an expert.
+    An expectation: :math:`\min(n k, E)` is its upper bound, reached only when no two tokens share an expert. Where the
+    most popular expert would be chosen more than once by a token, the excess goes to the others.
 
     References
     ----------
-    The same count is discussed in vllm-project/vllm pull request 54228.
+    The uniform count is discussed in vllm-project/vllm pull request 54228.
 
     Examples
     --------
     >>> print([round(float(distinct_experts(tokens, 128, 8)), 1) for tokens in (1, 2, 4, 8, 16, 32, 64)])
     [8.0, 15.5, 29.1, 51.6, 82.4, 111.8, 125.9]
+    >>> 8 < distinct_experts(64, 128, 8, skew=1.0) < 125.9
+    True
     """
+    if skew == 0.0:
+        return experts * _touched(tokens, experts_per_token / experts)
+    total: Real = 0.0
+    for chance in _inclusion(int(experts), experts_per_token, skew):
+        total = total + _touched(tokens, chance)
+    return total
+
+
+def _touched(tokens: Real, chance: float) -> Real:
+    """Chance that an expert is touched by some of the tokens, from its chance for one token."""
+    if chance >= 1.0:
+        return np.minimum(tokens, 1.0)
     # expm1 and log1p keep the first token exact: k of E, and not a rounding error beside it
-    return -experts * np.expm1(tokens * np.log1p(-np.minimum(experts_per_token / experts, 1.0 - 1e-16)))
+    return -np.expm1(tokens * np.log1p(-chance))
+
+
+@cache
+def _inclusion(experts: int, experts_per_token: float, skew: float) -> tuple[float, ...]:
+    """Chance of each expert for one token, capped at 1; the chances sum to the experts per token."""
+    chance = np.arange(1, experts + 1, dtype=np.float64) ** -skew
+    chance *= experts_per_token / chance.sum()
+    while chance.max() > 1.0 + 1e-12:
+        full = chance >= 1.0
+        chance[~full] *= (experts_per_token - full.sum()) / chance[~full].sum()
+        chance[full] = 1.0
+    return tuple(np.minimum(chance, 1.0).tolist())
+
+
+def expert_activation_elements(tokens: Real, experts_per_token: Real, width: Real, intermediate_size: Real) -> Real:
+    r"""
+    Values that a fused mixture moves besides its weights.
+
+    .. math:: A = n\,(2 h + k\,(3 h + 3 i))
+
+    Parameters
+    ----------
+    tokens, experts_per_token : Real
+        :math:`n` and :math:`k`. [1]
+    width, intermediate_size : Real
+        Width that the experts work on and of one expert, :math:`h` and :math:`i`. [1]
+
+    Returns
+    -------
+    elements : Real
+        Tokens in and out once; for each expert of a token its input, gate and up, their product, and its output. [1]
+
+    References
+    ----------
+    The byte count of the mixture law fitted on the kernel tables of ai-dynamo/aiconfigurator (commit 095f58a,
+    Apache-2.0): 4 h n + n k (6 h + 6 i) at 16 bits.
+
+    Examples
+    --------
+    >>> expert_activation_elements(1, 8, 2048, 768)
+    71680.0
+    """
+    return tokens * (2.0 * width + experts_per_token * 3.0 * (width + intermediate_size))

@@ -42,6 +42,8 @@ class Deployment(Settled):
         Arithmetic dtype of the products; None is what the format computes in (weight-only formats: 16 bits).
     efficiency : str or Efficiency
         ``"calibrated"`` (default), ``"measured"`` or ``"datasheet"`` (per-operator rooflines), or an Efficiency.
+    routing_skew : float
+        How unevenly a mixture's experts are chosen: exponent of their popularity by rank. 0 is uniform.
     memory_check : bool
         Whether a step whose weights and KV cache exceed the device's memory is an error.
 
@@ -298,7 +300,7 @@ class Deployment(Settled):
 
     def kv_cache_bytes(self, tokens: Real, *, sequences: Real = 1) -> Value:
         """
-        Bytes of K and V that sequences of this many tokens hold; a windowed layer holds its window at most.
+        Bytes that sequences of this many tokens hold: K and V (a windowed layer its window at most), latents, states.
 
         Raises
         ------

@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 
 from rooflinekit import units
 from rooflinekit.errors import DoesNotFitError
+from rooflinekit.operators.forward.rows import module_formats
 from rooflinekit.operators.kv_cache import kv_cache_bytes
 from rooflinekit.specs.model import Model
+from rooflinekit.specs.parameters import layer_products
 from rooflinekit.specs.precision import Precision
 
 if TYPE_CHECKING:
@@ -19,43 +21,72 @@ Amount = float | NDArray[np.float64]
 
 
 class CacheShape(NamedTuple):
-    """Values that one token adds, by window: layers of one window are counted together."""
+    """What a sequence holds: bytes per token by window (layers of one window together), and a state of constant size."""
 
-    values_by_window: tuple[tuple[int | None, float], ...]
-    bytes_per_value: float
+    bytes_by_window: tuple[tuple[int | None, float], ...]
+    state_bytes: float = 0.0
 
     @property
     def bytes_per_token(self) -> float:
         """Bytes that one token writes over all layers."""
-        return sum(values for _, values in self.values_by_window) * self.bytes_per_value
+        return sum(each for _, each in self.bytes_by_window)
 
     def held(self, tokens: Amount) -> Amount:
-        """Bytes that one sequence of so many tokens holds."""
-        held: Amount = 0.0
-        for window, values in self.values_by_window:
-            held = held + kv_cache_bytes(values, tokens, self.bytes_per_value, window)
+        """Bytes that one sequence of so many tokens holds, its state included."""
+        held: Amount = self.state_bytes
+        for window, each in self.bytes_by_window:
+            held = held + kv_cache_bytes(each, tokens, 1.0, window)
         return held
 
 
 def cache_shape(model: Model, precision: Precision) -> CacheShape:
-    """Sum the layers' cached values by window."""
+    """Sum the layers' cached bytes by window, and their states."""
     if model.summary is not None:
         values = 2.0 * model.summary.layers * model.summary.kv_heads * model.summary.head_dim
-        return CacheShape(((None, values),), precision.kv_bytes)
+        return CacheShape(((None, values * precision.kv_bytes),))
     sums: dict[int | None, float] = {}
+    state = 0.0
     for run in model.layer_runs:
-        sums[run.mixer.window] = sums.get(run.mixer.window, 0.0) + run.times * run.mixer.cached_per_token
-    return CacheShape(tuple(sums.items()), precision.kv_bytes)
+        mixer = run.mixer
+        each = mixer.cached_per_token * precision.kv_bytes + mixer.index_bytes_per_token
+        if each:
+            sums[mixer.view] = sums.get(mixer.view, 0.0) + run.times * each
+        state += run.times * sum(held.values * held.bytes_per_value for held in mixer.states)
+    return CacheShape(tuple(sums.items()), state)
 
 
 def stored_weight_bytes(model: Model, precision: Precision) -> float:
-    """Count the bytes of all weights: the blocks' matrices in their format, the rest in the model's own dtype.
+    """Count the bytes of all weights: each matrix in its format, tables in theirs, the rest in the model's own dtype.
 
     The input embedding is stored whole, though a pass gathers only the rows that it needs.
     """
     parameters = model.parameters
-    rest = parameters.total - parameters.block_matrices
-    return parameters.block_matrices * precision.weights.bytes_per_weight + rest * precision.value_bytes
+    if model.summary is not None:
+        return parameters.total * precision.weights.bytes_per_weight
+    quantised, matrices = _matrix_bytes(model, precision)
+    head = (model.hidden_size or 0) * (model.vocabulary or 0)
+    tables = head * precision.embedding.bytes_per_weight
+    tables += 0.0 if model.tied_embeddings else head * precision.head.bytes_per_weight
+    rest = parameters.total - matrices - head * (1 if model.tied_embeddings else 2)
+    return quantised + tables + rest * precision.value_bytes
+
+
+def _matrix_bytes(model: Model, precision: Precision) -> tuple[float, int]:
+    """Bytes and parameters of the layers' linear layers and experts."""
+    held, counted, index, hidden = 0.0, 0, 0, model.hidden_size or 0
+    for run in model.layer_runs:
+        layers = range(index, index + run.times) if precision.scheme.by_layer else (index,)
+        repeat = 1 if precision.scheme.by_layer else run.times
+        experts = run.feedforward.routed[0] * run.feedforward.expert_matrices(hidden)
+        for layer in layers:
+            for shape in layer_products(model, run):
+                for columns, form in module_formats(shape, precision, layer):
+                    held += repeat * shape.inner * columns * form.bytes_per_weight
+                    counted += repeat * shape.inner * columns
+            held += repeat * experts * precision.format_of(f"layers.{layer}.mlp.experts").bytes_per_weight
+            counted += repeat * experts
+        index += run.times
+    return held, counted
 
 
 def require_fit(deployment: "Deployment", lengths: Sequence[Amount], sequences: Sequence[Amount]) -> None:

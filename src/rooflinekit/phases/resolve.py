@@ -10,9 +10,19 @@ from rooflinekit.specs.catalog import load_generation
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.model import Model
+from rooflinekit.specs.quantisation import PLAIN_FORMAT, Quantisation
 from rooflinekit.specs.precision import DTYPES, KV_FORMATS, PLAIN, Precision, one_of, weight_format
 
 EFFICIENCIES = ("calibrated", "measured", "datasheet")
+
+
+class Choices(NamedTuple):
+    """What the user said about formats and routing; None is not said."""
+
+    weights: str | None
+    kv_cache: str | None
+    compute: str | None
+    routing_skew: float
 
 
 class Resolved(NamedTuple):
@@ -22,32 +32,26 @@ class Resolved(NamedTuple):
     notes: tuple[str, ...]
 
 
-def resolve_precision(
-    model: Model, device: Device, weights: str | None, kv_cache: str | None, compute: str | None
-) -> Resolved:
+def resolve_precision(model: Model, device: Device, choices: Choices) -> Resolved:
     """Settle the dtypes: the checkpoint's, unless told otherwise; FP16 where the device has no BF16 rate but that."""
     notes: list[str] = []
-    stored = weights or model.dtype or "bf16"
-    held = weight_format(stored)
-    if weights is None and model.dtype is None:
+    own = model.quantisation if choices.weights is None else None
+    stored = choices.weights or (own.default if own else None) or model.dtype or "bf16"
+    if choices.weights is None and model.dtype is None:
         notes.append(f"{model.id} names no dtype: bf16 taken, as engines do")
     dtype = stored if stored in PLAIN else model.dtype or "bf16"
     if stored not in PLAIN and dtype == "fp32":
         dtype = "bf16"
-        notes.append(f"{held.name} weights of an fp32 checkpoint: what stays unquantised is bf16, as engines do")
-    product = compute or held.arithmetic or dtype
-    one_of("compute", product, DTYPES)
-    if compute in PLAIN:
-        dtype = compute
-    substitute = (
-        compute is None and dtype == "bf16" and "bf16" not in device.flops_per_s and "fp16" in device.flops_per_s
-    )
-    if substitute:
+        notes.append(f"{stored} weights of an fp32 checkpoint: what stays unquantised is bf16, as engines do")
+    compute = None if choices.compute is None else one_of("compute", choices.compute, DTYPES)
+    dtype = compute if compute in PLAIN else dtype
+    if compute is None and dtype == "bf16" and "bf16" not in device.flops_per_s and "fp16" in device.flops_per_s:
         notes.append(f"{device.id} has no BF16 rate: computed in FP16, as engines do")
-        product, dtype = ("fp16" if product == "bf16" else product), "fp16"
-    cache = kv_cache or dtype
-    one_of("kv_cache", cache, KV_FORMATS)
-    return Resolved(Precision(held, cache, dtype, product, dtype), tuple(notes))
+        dtype = "fp16"
+    scheme = own or Quantisation(default=PLAIN_FORMAT if stored in PLAIN else stored)
+    held = weight_format(dtype if stored in (PLAIN_FORMAT, *PLAIN) else stored)
+    cache = one_of("kv_cache", choices.kv_cache or scheme.kv_cache or dtype, KV_FORMATS)
+    return Resolved(Precision(held, scheme, cache, dtype, compute, choices.routing_skew), tuple(notes))
 
 
 def resolve_rates(device: Device, efficiency: str | Efficiency) -> Rates:

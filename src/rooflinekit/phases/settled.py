@@ -10,13 +10,21 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.cost import Plan
 from rooflinekit.operators.forward import plan
 from rooflinekit.phases.memory import CacheShape, cache_shape, stored_weight_bytes
-from rooflinekit.phases.resolve import Resolved, checked_efficiency, resolve_laws, resolve_precision, resolve_rates
+from rooflinekit.phases.resolve import (
+    Choices,
+    Resolved,
+    checked_efficiency,
+    resolve_laws,
+    resolve_precision,
+    resolve_rates,
+)
 from rooflinekit.roofline.timing import Timing, compile_timing
 from rooflinekit.specs.catalog import load_device, load_model
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.precision import Precision
+from rooflinekit.specs.step import checked
 
 Named = str | Path | Mapping[str, Any]
 
@@ -32,6 +40,7 @@ class Settled:
     kv_cache: str | None
     compute: str | None
     efficiency: str | Efficiency
+    routing_skew: float
     memory_check: bool
 
     def __init__(
@@ -44,6 +53,7 @@ class Settled:
         kv_cache: str | None = None,
         compute: str | None = None,
         efficiency: str | Efficiency = "calibrated",
+        routing_skew: float = 0.0,
         memory_check: bool = True,
     ) -> None:
         """Settle the choices; what they mean is said in the class docstring."""
@@ -55,6 +65,7 @@ class Settled:
             "kv_cache": kv_cache,
             "compute": compute,
             "efficiency": checked_efficiency(efficiency),
+            "routing_skew": float(checked("routing_skew", routing_skew)),  # type: ignore[arg-type]
             "memory_check": memory_check,
         }
         for name, value in settled.items():
@@ -65,7 +76,9 @@ class Settled:
 
     @cached_property
     def _resolved(self) -> Resolved:
-        return resolve_precision(self.model, self.device, self.weights, self.kv_cache, self.compute)
+        return resolve_precision(
+            self.model, self.device, Choices(self.weights, self.kv_cache, self.compute, self.routing_skew)
+        )
 
     @property
     def precision(self) -> Precision:

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rooflinekit.errors import NotCalibratedError
-from rooflinekit.specs.efficiency import AttentionLaw, Efficiency, ElementwiseLaw, ProductLaw, ProductLaws
+from rooflinekit.specs.efficiency import (
+    AttentionLaw,
+    Efficiency,
+    ElementwiseLaw,
+    MixtureLaw,
+    MixtureLaws,
+    ProductLaw,
+    ProductLaws,
+)
 
 #: Dtypes without constants of their own take those of the nearest one that was measured, and the estimate says so.
 _LIKE = {"fp16": "bf16", "tf32": "bf16", "fp32": "bf16", "int8": "fp8", "fp6": "fp8", "fp4": "fp8", "int4": "fp8"}
@@ -26,12 +34,19 @@ class Laws:
 
     def product(self, dtype: str) -> tuple[ProductLaw, str]:
         """Return the law of products in this dtype, and where it is from."""
+        return self._by_dtype("products", dtype)  # type: ignore[return-value]
+
+    def mixture(self, dtype: str) -> tuple[MixtureLaw, str]:
+        """Return the law of fused mixtures in this dtype, and where it is from."""
+        return self._by_dtype("mixtures", dtype)  # type: ignore[return-value]
+
+    def _by_dtype(self, family: str, dtype: str) -> tuple[object, str]:
         for name in dict.fromkeys((dtype, "bf16" if dtype == "fp16" else dtype, _LIKE.get(dtype, dtype))):
             for entry in self.chain:
-                law = getattr(entry.products, name, None)
+                law = getattr(getattr(entry, family), name, None)
                 if law is not None:
-                    return law, f"{entry.name} products.{name}"
-        message = f"no constants for {dtype} products in {', '.join(entry.name for entry in self.chain)}"
+                    return law, f"{entry.name} {family}.{name}"
+        message = f"no constants for {family} in {dtype} in {', '.join(entry.name for entry in self.chain)}"
         raise NotCalibratedError(message)
 
     def attention(self) -> tuple[AttentionLaw, str]:
@@ -88,10 +103,12 @@ def _default(entries: Sequence[Efficiency]) -> Efficiency:
 def roofline_efficiency(name: str) -> Efficiency:
     """Build the per-operator roofline: all at the peaks, nothing for launches, the larger of the two times."""
     product = ProductLaw(compute=1, memory=1, launch_us=0, exponent=float("inf"))
+    mixture = MixtureLaw(compute=1, memory=1, launch_us=0, exponent=float("inf"))
     small = ElementwiseLaw(memory=1, launch_us=0)
     return Efficiency(
         name=name,
         products=ProductLaws(bf16=product, fp8=product, fp4=product, int8=product, fp32=product),
+        mixtures=MixtureLaws(bf16=mixture, fp8=mixture, fp4=mixture, int8=mixture, fp32=mixture),
         attention=AttentionLaw(compute=1, memory=1, activation=None, launch_us=0, exponent=float("inf")),
         norm=small,
         rotary=small,

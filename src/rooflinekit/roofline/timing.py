@@ -223,5 +223,21 @@ def _row_law(op_class: str, dtype: str, rates: Rates, laws: Laws) -> RowLaw:
             context_offset_tokens=attention.context_offset_tokens,
             activation=attention.activation,
         )
+    if op_class == "mixture":
+        mixture, basis = laws.mixture(dtype)
+        return RowLaw(
+            compute=mixture.compute,
+            peak_flops_per_s=peak,
+            memory=mixture.memory,
+            peak_bytes_per_s=bandwidth,
+            launch_s=mixture.launch_us * units.MICRO,
+            exponent=mixture.exponent,
+            basis=basis,
+        )
+    if op_class == "scan":  # no scan has been measured: products' arithmetic, norms' bytes, the two added
+        product, said = laws.product(dtype)
+        small, basis = laws.elementwise("norm")
+        launch = small.launch_us * units.MICRO
+        return RowLaw(product.compute, peak, small.memory, bandwidth, launch, 1.0, f"{basis}, {said}: unmeasured")
     small, basis = laws.elementwise(op_class)
     return RowLaw(1.0, peak, small.memory, bandwidth, small.launch_us * units.MICRO, 1.0, basis)

@@ -52,6 +52,25 @@ class ElementwiseLaw(Spec):
     launch_us: NotNegative
 
 
+class MixtureLaw(Spec):
+    """Constants of a fused mixture, ``t0 + flops / (compute F) + bytes / (memory B)``: the two add up."""
+
+    compute: Fraction
+    memory: Fraction
+    launch_us: NotNegative
+    exponent: Exponent = 1.0
+
+
+class MixtureLaws(Spec):
+    """One law for each arithmetic dtype that was measured."""
+
+    bf16: MixtureLaw | None = None
+    fp8: MixtureLaw | None = None
+    fp4: MixtureLaw | None = None
+    int8: MixtureLaw | None = None
+    fp32: MixtureLaw | None = None
+
+
 class ProductLaws(Spec):
     """One law for each arithmetic dtype that was measured."""
 
@@ -85,6 +104,7 @@ class Efficiency(Spec):
     format: str = "bf16"
     default: bool = False
     products: ProductLaws = ProductLaws()
+    mixtures: MixtureLaws = MixtureLaws()
     attention: AttentionLaw | None = None
     norm: ElementwiseLaw | None = None
     rotary: ElementwiseLaw | None = None

@@ -4,8 +4,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from rooflinekit.specs.feedforward import FeedForward
-from rooflinekit.specs.mixer import Mixer
+from rooflinekit.specs.extras import AltUp, PerLayerInputs, PredictionModule
+from rooflinekit.specs.feedforwards import FeedForward
+from rooflinekit.specs.mixers import Mixer
+from rooflinekit.specs.quantisation import Quantisation
 from rooflinekit.specs.parameters import Parameters, count_parameters
 from rooflinekit.specs.spec import Count, Identifier, SourceMap, Spec
 
@@ -88,6 +90,10 @@ class Model(Spec):
     mixers: tuple[Mixer, ...] = ()
     feedforwards: tuple[FeedForward, ...] = ()
     layers: tuple[Run, ...] = ()
+    per_layer_inputs: PerLayerInputs | None = None
+    altup: AltUp | None = None
+    prediction_module: PredictionModule | None = None
+    quantisation: Quantisation | None = None
     published_count: PublishedCount | None = None
     reference_count: PublishedCount | None = None
     verified: bool = True
@@ -118,9 +124,13 @@ class Model(Spec):
     @property
     def layer_runs(self) -> tuple[Layer, ...]:
         """The layer list with its mixers and feed-forwards looked up, in order from layer 0."""
-        mixers = {mixer.name: mixer for mixer in self.mixers}
+        return tuple(self.run_of(*run) for run in self.layers)
+
+    def run_of(self, mixer: str, feedforward: str, times: int) -> Layer:
+        """Look up a run of layers by the names of its halves."""
+        mixers = {block.name: block for block in self.mixers}
         feedforwards = {block.name: block for block in self.feedforwards}
-        return tuple(Layer(mixers[mixer], feedforwards[name], times) for mixer, name, times in self.layers)
+        return Layer(mixers[mixer], feedforwards[feedforward], times)
 
     @property
     def layer_count(self) -> int:

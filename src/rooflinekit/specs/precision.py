@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rooflinekit.errors import InvalidInputError
+from rooflinekit.specs.quantisation import PLAIN_FORMAT, Quantisation
 from rooflinekit.units import BITS_PER_BYTE
 
 #: Arithmetic dtypes, each with its bytes per value in memory.
@@ -55,6 +56,20 @@ _FORMATS = (
     WeightFormat("nf4", 4.5, None, "group of 64: 32-bit scale (bitsandbytes)"),
     WeightFormat("mxfp4", 4.25, None, "group of 32: 8-bit scale"),
     WeightFormat("nvfp4", 4.5, "fp4", "group of 16: 8-bit scale"),
+    WeightFormat("mlx-4bit", 4.5, None, "group of 64: 16-bit scale and bias (MLX)"),
+    WeightFormat("mlx-8bit", 8.5, None, "group of 64: 16-bit scale and bias (MLX)"),
+    WeightFormat("q8_0", 8.5, None, "block of 32: 16-bit scale (GGUF)"),
+    WeightFormat("q6_k", 6.5625, None, "block of 256 (GGUF)"),
+    WeightFormat("q5_k", 5.5, None, "block of 256 (GGUF)"),
+    WeightFormat("q4_k", 4.5, None, "block of 256 (GGUF)"),
+    WeightFormat("q3_k", 3.4375, None, "block of 256 (GGUF)"),
+    WeightFormat("q2_k", 2.625, None, "block of 256 (GGUF)"),
+    WeightFormat("q5_1", 6.0, None, "block of 32: scale and minimum (GGUF)"),
+    WeightFormat("q5_0", 5.5, None, "block of 32 (GGUF)"),
+    WeightFormat("q4_1", 5.0, None, "block of 32: scale and minimum (GGUF)"),
+    WeightFormat("q4_0", 4.5, None, "block of 32 (GGUF)"),
+    WeightFormat("iq4_nl", 4.5, None, "block of 32 (GGUF)"),
+    WeightFormat("iq4_xs", 4.25, None, "block of 256 (GGUF)"),
 )
 WEIGHT_FORMATS: dict[str, WeightFormat] = {row.name: row for row in _FORMATS}
 
@@ -88,13 +103,18 @@ def one_of(argument: str, name: str, choices: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtypes of a deployment: weights, cache, what stays at the model's own dtype, and what is computed in what."""
+    """The dtypes of a deployment: weights by matrix, cache, what stays at the model's own dtype, and the arithmetic.
+
+    ``weights`` is the format of most matrices, ``scheme`` says which matrix has which. ``compute`` is the arithmetic
+    dtype that the user asked for, if any. ``routing_skew`` is how unevenly a mixture's experts are chosen.
+    """
 
     weights: WeightFormat
+    scheme: Quantisation
     kv_cache: str
     dtype: str
-    product_dtype: str
-    attention_dtype: str
+    compute: str | None = None
+    routing_skew: float = 0.0
 
     @property
     def value_bytes(self) -> float:
@@ -105,3 +125,36 @@ class Precision:
     def kv_bytes(self) -> float:
         """Bytes of one cached value."""
         return kv_bytes_per_value(self.kv_cache)
+
+    @property
+    def attention_dtype(self) -> str:
+        """Dtype that attention computes in: the model's own, whatever the weights are."""
+        return self.dtype
+
+    @property
+    def plain(self) -> WeightFormat:
+        """What an unquantised weight is held in."""
+        return WEIGHT_FORMATS[self.dtype]
+
+    def format_of(self, path: str) -> WeightFormat:
+        """Format of one matrix by its path in a checkpoint."""
+        return self._named(self.scheme.format_of(path))
+
+    @property
+    def head(self) -> WeightFormat:
+        """Format of the output layer."""
+        return self._named(self.scheme.head)
+
+    @property
+    def embedding(self) -> WeightFormat:
+        """Format of the embedding table."""
+        return self._named(self.scheme.embedding)
+
+    def _named(self, name: str) -> WeightFormat:
+        return self.plain if name == PLAIN_FORMAT else WEIGHT_FORMATS[name]
+
+    def arithmetic_of(self, form: WeightFormat) -> str:
+        """Dtype that a product over weights of this format computes in."""
+        if form.name == self.dtype and self.weights.name != form.name:
+            return self.dtype  # a layer that the checkpoint leaves out of its quantisation
+        return self.compute or form.arithmetic or self.dtype

@@ -1,0 +1,47 @@
+"""Operators of feed-forward blocks."""
+
+from collections.abc import Iterator
+
+from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
+from rooflinekit.operators.elementwise import activation_elements
+from rooflinekit.operators.forward.rows import Work, elementwise, linear, product_dtype
+from rooflinekit.operators.matmul import matmul_flops
+from rooflinekit.operators.moe import expert_activation_elements
+from rooflinekit.specs.feedforwards import DenseFeedForward, MixtureFeedForward
+from rooflinekit.specs.precision import Precision
+
+
+def dense(hidden: int, block: DenseFeedForward, precision: Precision, layer: int | None) -> Iterator[Operator]:
+    """Yield the two products and the activation between them."""
+    up, down = block.products(hidden)
+    moved = activation_elements(1, block.intermediate_size, gated=block.gated) * precision.value_bytes
+    yield linear(up, precision, layer, block.name)
+    yield elementwise(block.activation_name, "activation", precision, {TOKENS: moved}, part=block.name)
+    yield linear(down, precision, layer, block.name)
+
+
+def mixture(hidden: int, block: MixtureFeedForward, precision: Precision, layer: int | None) -> Iterator[Operator]:
+    """Yield router, latent, shared experts, and all routed experts as the one fused kernel that engines run."""
+    for shape in block.products(hidden):
+        yield linear(shape, precision, layer, block.name)
+    if block.shared_intermediate_size:
+        moved = activation_elements(1, block.shared_intermediate_size, gated=block.gated) * precision.value_bytes
+        yield elementwise("shared_expert_activation", "activation", precision, {TOKENS: moved}, part=block.name)
+    yield _experts(hidden, block, precision, layer)
+
+
+def _experts(hidden: int, block: MixtureFeedForward, precision: Precision, layer: int | None) -> Operator:
+    """Count the experts that tokens go through, and the weights of the distinct ones that the pass touches."""
+    form = precision.format_of("mlp.experts" if layer is None else f"layers.{layer}.mlp.experts")
+    touched = Feature("experts", detail=(float(block.experts), float(block.experts_per_token), precision.routing_skew))
+    matrices, width = block.expert_matrices(hidden), block.width(hidden)
+    biases = block.expert_parameters(hidden) - matrices
+    each = matrices * form.bytes_per_weight + biases * precision.value_bytes
+    elements = expert_activation_elements(1, block.experts_per_token, width, block.intermediate_size)
+    work: Work = {
+        "launches": {ONE: 1.0},
+        "flops": {TOKENS: matmul_flops(block.experts_per_token, matrices, 1)},
+        "weight_bytes": {touched: each},
+        "activation_bytes": {TOKENS: elements * precision.value_bytes},
+    }
+    return Operator("experts", "mixture", product_dtype((form,), precision), work, part=block.name)

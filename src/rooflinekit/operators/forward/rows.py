@@ -1,0 +1,58 @@
+"""The rows that all blocks are made of: a linear layer, a small kernel."""
+
+from collections.abc import Iterable, Mapping
+
+from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator, Real
+from rooflinekit.operators.matmul import matmul_activation_elements, matmul_flops, matmul_weight_bytes
+from rooflinekit.specs.mixers.base import Product
+from rooflinekit.specs.precision import Precision, WeightFormat
+
+Work = dict[str, dict[Feature, Real]]
+#: (token feature, launch feature): over which tokens an operator runs, and when it is launched at all.
+Over = tuple[Feature, Feature]
+ALL: Over = (TOKENS, ONE)
+
+
+def linear(shape: Product, precision: Precision, layer: int | None, part: str = "", over: Over = ALL) -> Operator:
+    """Count a linear layer over the new tokens: each merged matrix in its own format, the bias in the model's dtype."""
+    tokens, launch = over
+    formats = module_formats(shape, precision, layer)
+    weights = sum(matmul_weight_bytes(shape.inner, columns, form.bytes_per_weight) for columns, form in formats)
+    elements = matmul_activation_elements(1, shape.inner, shape.columns)
+    dtype = product_dtype((form for _, form in formats), precision)
+    work: Work = {
+        "launches": {launch: 1.0},
+        "flops": {tokens: matmul_flops(1, shape.inner, shape.columns)},
+        "weight_bytes": {launch: weights + shape.bias * precision.value_bytes},
+        "activation_bytes": {tokens: elements * precision.value_bytes},
+        "input_elements": {tokens: float(shape.inner)},
+    }
+    return Operator(shape.name, "product", dtype, work, part=part)
+
+
+def module_formats(shape: Product, precision: Precision, layer: int | None) -> list[tuple[int, WeightFormat]]:
+    """Columns and format of each matrix merged in a linear layer."""
+    if shape.plain or not shape.modules:
+        return [(shape.columns, precision.plain)]
+    prefix = "" if layer is None else f"layers.{layer}."
+    return [(module.columns, precision.format_of(f"{prefix}{module.path}")) for module in shape.modules]
+
+
+def product_dtype(formats: Iterable[WeightFormat], precision: Precision) -> str:
+    """Dtype that a product computes in: its formats' where they agree, the model's own where one of them has none."""
+    found = {precision.arithmetic_of(form) for form in formats}
+    return found.pop() if len(found) == 1 else precision.dtype
+
+
+def elementwise(
+    name: str,
+    op_class: str,
+    precision: Precision,
+    moved: Mapping[Feature, Real],
+    *,
+    weights: float = 0.0,
+    part: str = "",
+) -> Operator:
+    """Count a small kernel that moves so many bytes by feature, and reads so many of weights once a pass."""
+    work: Work = {"launches": {ONE: 1.0}, "weight_bytes": {ONE: weights}, "activation_bytes": dict(moved)}
+    return Operator(name, op_class, precision.dtype, work, part=part)

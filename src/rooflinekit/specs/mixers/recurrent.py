@@ -1,0 +1,277 @@
+"""Mixers whose sequences hold a state of constant size: linear attention, state-space models, short convolutions."""
+
+from math import ceil
+from typing import Literal
+
+from rooflinekit.specs.mixers.base import MixerBase, Module, Product, State
+from rooflinekit.specs.spec import Count, Positive
+
+
+class Recurrent(MixerBase):
+    """A mixer with a convolution over a few tokens and a scan over a state.
+
+    ``state_bytes`` is the width of a state value (engines keep it in 32 bits unless the model says otherwise), and
+    ``conv_state_bytes`` that of the last inputs of the convolution.
+    """
+
+    state_bytes: Positive = 4.0
+    conv_state_bytes: Positive = 2.0
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution; 0 without one."""
+        return 0
+
+    @property
+    def kernel(self) -> int:
+        """Tokens that the convolution spans."""
+        return 1
+
+    @property
+    def state_values(self) -> int:
+        """Values of the state of one sequence."""
+        return 0
+
+    @property
+    def scan_flops_per_token(self) -> float:
+        """Operations of the scan for one token."""
+        return 0.0
+
+    @property
+    def scan_elements_per_token(self) -> int:
+        """Values that the scan reads and writes for one token besides the state."""
+        return 0
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The scan's state, and the convolution's last inputs."""
+        scan = State(self.state_values, self.state_bytes)
+        return scan, State((self.kernel - 1) * self.channels, self.conv_state_bytes)
+
+
+class GatedDeltaNet(Recurrent):
+    """Gated DeltaNet (Qwen3-Next, Qwen3.5): `key_heads` of `key_dim`, `value_heads` of `value_dim`."""
+
+    kind: Literal["gated_deltanet"] = "gated_deltanet"
+    key_heads: Count
+    value_heads: Count
+    key_dim: Count
+    value_dim: Count
+    conv_kernel: Count
+
+    @property
+    def channels(self) -> int:
+        """Queries, keys and values pass the convolution."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def kernel(self) -> int:
+        """Tokens that the convolution spans."""
+        return self.conv_kernel
+
+    @property
+    def state_values(self) -> int:
+        """One key x value matrix a value head."""
+        return self.value_heads * self.key_dim * self.value_dim
+
+    @property
+    def scan_flops_per_token(self) -> float:
+        """Decay, read, correct and write the matrix: an estimate of 8 operations a value of the state."""
+        return 8.0 * self.state_values
+
+    @property
+    def scan_elements_per_token(self) -> int:
+        """Convolved inputs, gate and output."""
+        return self.channels + 2 * self.value_heads * self.value_dim
+
+    def products(self, hidden_size: int) -> tuple[Product, ...]:
+        """List the linear layers."""
+        inner = self.value_heads * self.value_dim
+        return (
+            _linear("in_proj_qkvz", hidden_size, self.channels + inner),
+            _linear("in_proj_ba", hidden_size, 2 * self.value_heads),
+            _linear("out_proj", inner, hidden_size),
+        )
+
+    def other_parameters(self, hidden_size: int) -> int:  # noqa: ARG002 - none depends on it
+        """Count convolution, decays, their bias, and the norm of the output heads."""
+        return self.channels * self.conv_kernel + 2 * self.value_heads + self.value_dim
+
+
+class Mamba2(Recurrent):
+    """Mamba-2 (Codestral-Mamba, Granite 4 H, Nemotron-H): `heads` of `head_dim`, `groups` of B and C, `state` wide."""
+
+    kind: Literal["mamba2"] = "mamba2"
+    heads: Count
+    head_dim: Count
+    groups: Count
+    state: Count
+    conv_kernel: Count
+    conv_bias: bool = True
+
+    @property
+    def inner(self) -> int:
+        """Inner width."""
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """Inner width, B and C pass the convolution."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def kernel(self) -> int:
+        """Tokens that the convolution spans."""
+        return self.conv_kernel
+
+    @property
+    def state_values(self) -> int:
+        """Inner width x state."""
+        return self.inner * self.state
+
+    @property
+    def scan_flops_per_token(self) -> float:
+        """Decay, add and read: an estimate of 6 operations a value of the state."""
+        return 6.0 * self.state_values
+
+    @property
+    def scan_elements_per_token(self) -> int:
+        """Convolved inputs, gate and output."""
+        return self.channels + 2 * self.inner
+
+    def products(self, hidden_size: int) -> tuple[Product, ...]:
+        """List the linear layers."""
+        return (
+            _linear("in_proj", hidden_size, self.inner + self.channels + self.heads),
+            _linear("out_proj", self.inner, hidden_size),
+        )
+
+    def other_parameters(self, hidden_size: int) -> int:  # noqa: ARG002 - none depends on it
+        """Count convolution, decays, skips, time-step bias, and the norm of the output."""
+        return self.channels * (self.conv_kernel + self.conv_bias) + 3 * self.heads + self.inner
+
+
+class Mamba1(Recurrent):
+    """Mamba-1 (Mamba, Falcon-Mamba, Jamba): `inner` channels with a state of `state` each, time step of rank `dt_rank`."""
+
+    kind: Literal["mamba1"] = "mamba1"
+    inner: Count
+    state: Count
+    conv_kernel: Count
+    dt_rank: Count | None = None
+    inner_norms: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution."""
+        return self.inner
+
+    @property
+    def kernel(self) -> int:
+        """Tokens that the convolution spans."""
+        return self.conv_kernel
+
+    @property
+    def state_values(self) -> int:
+        """Inner width x state."""
+        return self.inner * self.state
+
+    @property
+    def scan_flops_per_token(self) -> float:
+        """Decay, add and read: an estimate of 6 operations a value of the state."""
+        return 6.0 * self.state_values
+
+    @property
+    def scan_elements_per_token(self) -> int:
+        """Convolved inputs, gate, time step and output, B and C."""
+        return 4 * self.inner + 2 * self.state
+
+    def rank(self, hidden_size: int) -> int:
+        """Rank of the time step: a sixteenth of the hidden size where the file does not say."""
+        return self.dt_rank or ceil(hidden_size / 16)
+
+    def products(self, hidden_size: int) -> tuple[Product, ...]:
+        """List the linear layers."""
+        rank = self.rank(hidden_size)
+        return (
+            _linear("in_proj", hidden_size, 2 * self.inner),
+            _linear("x_proj", self.inner, rank + 2 * self.state),
+            _linear("dt_proj", rank, self.inner)._replace(bias=self.inner),
+            _linear("out_proj", self.inner, hidden_size),
+        )
+
+    def other_parameters(self, hidden_size: int) -> int:
+        """Count convolution with its bias, decays, skips, and the inner norms."""
+        norms = (self.rank(hidden_size) + 2 * self.state) * self.inner_norms
+        return self.inner * (self.conv_kernel + 1) + self.inner * self.state + self.inner + norms
+
+
+class LightningAttention(Recurrent):
+    """Lightning attention (MiniMax-M1, Text-01): linear attention with a matrix of `head_dim` squared a head."""
+
+    kind: Literal["lightning"] = "lightning"
+    heads: Count
+    head_dim: Count
+
+    @property
+    def state_values(self) -> int:
+        """One matrix a head."""
+        return self.heads * self.head_dim**2
+
+    @property
+    def scan_flops_per_token(self) -> float:
+        """Write and read the matrix."""
+        return 4.0 * self.state_values
+
+    @property
+    def scan_elements_per_token(self) -> int:
+        """Queries, keys, values, gate and output."""
+        return 5 * self.heads * self.head_dim
+
+    def products(self, hidden_size: int) -> tuple[Product, ...]:
+        """List the linear layers."""
+        width = self.heads * self.head_dim
+        return (
+            _linear("qkv_proj", hidden_size, 3 * width),
+            _linear("output_gate", hidden_size, width),
+            _linear("out_proj", width, hidden_size),
+        )
+
+    def other_parameters(self, hidden_size: int) -> int:  # noqa: ARG002 - the norm is of the heads
+        """Count the norm of the output."""
+        return self.heads * self.head_dim
+
+
+class ShortConvolution(Recurrent):
+    """Gated short convolution (LFM2) over `conv_kernel` tokens of `width` channels."""
+
+    kind: Literal["shortconv"] = "shortconv"
+    width: Count
+    conv_kernel: Count
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution."""
+        return self.width
+
+    @property
+    def kernel(self) -> int:
+        """Tokens that the convolution spans."""
+        return self.conv_kernel
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The convolution's last inputs alone."""
+        return (State((self.kernel - 1) * self.channels, self.conv_state_bytes),)
+
+    def products(self, hidden_size: int) -> tuple[Product, ...]:
+        """List the linear layers."""
+        return _linear("in_proj", hidden_size, 3 * self.width), _linear("out_proj", self.width, hidden_size)
+
+    def other_parameters(self, hidden_size: int) -> int:  # noqa: ARG002 - its width is its own
+        """Count the convolution."""
+        return self.width * self.conv_kernel
+
+
+def _linear(name: str, inner: int, columns: int) -> Product:
+    return Product(name, inner, columns, 0, (Module(f"mixer.{name}", columns),))
