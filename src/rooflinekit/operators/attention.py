@@ -54,8 +54,8 @@ def chunked_scores(new_tokens: Real, context_tokens: Real, chunk: float) -> Real
     r"""
     Keys seen by the new tokens of one sequence where the view starts anew every `chunk` tokens.
 
-    .. math:: S = T(c + n) - T(c),\quad T(x) = \left\lfloor\tfrac{x}{w}\right\rfloor \frac{w (w + 1)}{2} + \frac{r (r + 1)}{2},
-       \quad r = x \bmod w
+    .. math:: S = T(c + n) - T(c),\quad
+       T(x) = \left\lfloor\tfrac{x}{w}\right\rfloor \frac{w (w + 1)}{2} + \frac{r (r + 1)}{2},\quad r = x \bmod w
 
     Parameters
     ----------

@@ -39,7 +39,16 @@ SAMPLED = Feature("sampled")
 SAMPLING = Feature("sampling")
 
 #: What is counted for each operator; every one is a (rows, features) matrix of the plan.
-QUANTITIES = ("launches", "flops", "weight_bytes", "activation_bytes", "kv_bytes", "scores", "input_elements")
+QUANTITIES = (
+    "launches",
+    "flops",
+    "weight_bytes",
+    "activation_bytes",
+    "kv_bytes",
+    "kv_row_bytes",
+    "scores",
+    "input_elements",
+)
 
 
 class Row(NamedTuple):
@@ -63,7 +72,10 @@ class Operator(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Coefficients of every operator of a forward pass: work = coefficients @ features, exact in float64."""
+    """Coefficients of every operator of a forward pass: work = coefficients @ features, exact in float64.
+
+    ``kv_row_bytes`` is one row of K and V for each sequence, which prices a context offset; it is no traffic itself.
+    """
 
     rows: tuple[Row, ...]
     features: tuple[Feature, ...]
@@ -72,6 +84,7 @@ class Plan:
     weight_bytes: Matrix
     activation_bytes: Matrix
     kv_bytes: Matrix
+    kv_row_bytes: Matrix
     scores: Matrix
     input_elements: Matrix
 

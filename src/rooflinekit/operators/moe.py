@@ -57,7 +57,8 @@ def _touched(tokens: Real, chance: float) -> Real:
     if chance >= 1.0:
         return np.minimum(tokens, 1.0)
     # expm1 and log1p keep the first token exact: k of E, and not a rounding error beside it
-    return -np.expm1(tokens * np.log1p(-chance))
+    touched: Real = -np.expm1(tokens * np.log1p(-chance))
+    return touched
 
 
 @cache

@@ -1,4 +1,4 @@
-r"""Work of mixers whose sequences hold a state of constant size: constant work per token, one state read and written."""
+r"""Work of mixers whose sequences hold a state of constant size: the same for every token, whatever the context."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -21,7 +21,7 @@ Amount = float | NDArray[np.float64]
 
 
 class CacheShape(NamedTuple):
-    """What a sequence holds: bytes per token by window (layers of one window together), and a state of constant size."""
+    """What a sequence holds: bytes per token by window (equal windows together), and a state of constant size."""
 
     bytes_by_window: tuple[tuple[int | None, float], ...]
     state_bytes: float = 0.0

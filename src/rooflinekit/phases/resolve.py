@@ -10,8 +10,8 @@ from rooflinekit.specs.catalog import load_generation
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.model import Model
-from rooflinekit.specs.quantisation import PLAIN_FORMAT, Quantisation
 from rooflinekit.specs.precision import DTYPES, KV_FORMATS, PLAIN, Precision, one_of, weight_format
+from rooflinekit.specs.quantisation import PLAIN_FORMAT, Quantisation
 
 EFFICIENCIES = ("calibrated", "measured", "datasheet")
 

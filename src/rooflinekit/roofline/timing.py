@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rooflinekit import units
 from rooflinekit.errors import MissingFigureError
-from rooflinekit.operators.cost import SEQUENCES, Matrix, Plan
+from rooflinekit.operators.cost import Matrix, Plan
 from rooflinekit.roofline.law import floor_time, joined_time, power_limit_stretch
 from rooflinekit.roofline.laws import Laws
 
@@ -166,7 +166,7 @@ def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
     bandwidth = rates.bytes_per_s
     streamed = np.array([law.activation or np.inf for law in row_laws])[:, None] * bandwidth
     apart = np.isfinite(streamed)  # attention's queries and outputs do not overlap with its stream of K and V
-    traffic = np.where(apart, plan.kv_bytes, plan.bytes) + _context_offset(plan, offset)
+    traffic = np.where(apart, plan.kv_bytes, plan.bytes) + plan.kv_row_bytes * offset
     serial = np.where(apart, plan.activation_bytes + plan.weight_bytes, 0.0) / streamed
     serial = serial + plan.input_elements * column("quantisation_bytes_per_element") / bandwidth
     with np.errstate(invalid="ignore"):
@@ -182,17 +182,6 @@ def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
         serial=serial,
         missing=missing,
     )
-
-
-def _context_offset(plan: Plan, offset: Matrix) -> Matrix:
-    """Bytes as if every sequence's context were `offset` tokens longer: one row of K and V each."""
-    extra = np.zeros_like(plan.kv_bytes)
-    if SEQUENCES in plan.features:
-        per_row = plan.kv_bytes.max(
-            axis=1, keepdims=True
-        )  # the coefficient of the rows read, the only one that is not 0
-        extra[:, [plan.column(SEQUENCES)]] = per_row * offset
-    return extra
 
 
 def _row_law(op_class: str, dtype: str, rates: Rates, laws: Laws) -> RowLaw:

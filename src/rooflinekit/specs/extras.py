@@ -15,18 +15,18 @@ class PerLayerInputs(Spec):
     vocabulary: Count
 
     def table_parameters(self, layers: int) -> int:
-        """Rows x layers x width: gathered."""
+        """Count rows x layers x width: gathered."""
         return self.vocabulary * layers * self.width
 
     def model_products(self, hidden_size: int, layers: int) -> tuple[Product, ...]:
-        """The projection to all layers, once a pass."""
+        """List the projection to all layers, once a pass."""
         columns = layers * self.width
         return (
             Product("per_layer_model_proj", hidden_size, columns, 0, (Module("per_layer_model_projection", columns),)),
         )
 
     def layer_products(self, hidden_size: int) -> tuple[Product, ...]:
-        """Gate and projection of one layer."""
+        """List gate and projection of one layer."""
         gate = Product(
             "per_layer_input_gate", hidden_size, self.width, 0, (Module("per_layer_input_gate", self.width),)
         )
@@ -35,7 +35,7 @@ class PerLayerInputs(Spec):
         )
 
     def norm_parameters(self, hidden_size: int, layers: int) -> int:
-        """The norm of the projection to all layers, and one of the hidden size a layer."""
+        """Count the norm of the projection to all layers, and one of the hidden size a layer."""
         return self.width + layers * hidden_size
 
 
@@ -50,7 +50,7 @@ class AltUp(Spec):
     laurel_rank: Count
 
     def layer_products(self, hidden_size: int) -> tuple[Product, ...]:
-        """The router of the copies and the low-rank residual."""
+        """List the router of the copies and the low-rank residual."""
         n, r = self.inputs, self.laurel_rank
         return (
             Product("altup_router", hidden_size, n, 0, (Module("altup.modality_router", n),), plain=True),
@@ -59,12 +59,12 @@ class AltUp(Spec):
         )
 
     def layer_parameters(self, hidden_size: int) -> int:
-        """What is in no linear layer: two vectors, prediction and correction coefficients, the norm of LAuReL."""
+        """Count what is in no linear layer: two vectors, predictions and corrections, the norm of LAuReL."""
         n = self.inputs
         return 2 * hidden_size + n**2 + n**3 + hidden_size
 
     def model_products(self, hidden_size: int) -> tuple[Product, ...]:
-        """The projections of the copies in and out, once a pass."""
+        """List the projections of the copies in and out, once a pass."""
         columns = (self.inputs - 1) * hidden_size
         return (
             Product("altup_proj", hidden_size, columns, 0, (Module("altup_projections", columns),)),

@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 from rooflinekit.specs.extras import AltUp, PerLayerInputs, PredictionModule
 from rooflinekit.specs.feedforwards import FeedForward
 from rooflinekit.specs.mixers import Mixer
-from rooflinekit.specs.quantisation import Quantisation
 from rooflinekit.specs.parameters import Parameters, count_parameters
+from rooflinekit.specs.quantisation import Quantisation
 from rooflinekit.specs.spec import Count, Identifier, SourceMap, Spec
 
 

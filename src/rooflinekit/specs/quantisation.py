@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from rooflinekit.specs.spec import Spec
 
-
 #: The format of a matrix that stays in the model's own dtype.
 PLAIN_FORMAT = "plain"
 

@@ -49,6 +49,7 @@ def _attention(mixer: GroupedQueryAttention, precision: Precision) -> Operator:
         "scores": {scores: float(heads)},
         "weight_bytes": {ONE: heads * mixer.sinks * precision.value_bytes},
         "activation_bytes": {TOKENS: moved},
-        "kv_bytes": {rows: mixer.read_per_token * precision.kv_bytes, SEQUENCES: 0.0},
+        "kv_bytes": {rows: mixer.read_per_token * precision.kv_bytes},
+        "kv_row_bytes": {SEQUENCES: mixer.read_per_token * precision.kv_bytes},
     }
     return Operator("attention", "attention", precision.attention_dtype, work, part=mixer.name)

@@ -1,9 +1,9 @@
-"""Operators of latent attention: expanded for long new stretches, absorbed for few new tokens over a long context."""
+"""Operators of latent attention: expanded for a long prompt, absorbed for few new tokens over a long context."""
 
 from collections.abc import Iterator
 
 from rooflinekit.operators.attention import attention_flops, query_output_elements
-from rooflinekit.operators.cost import ONE, SEQUENCES, TOKENS, Feature, Operator
+from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import copy_bytes, rotary_elements
 from rooflinekit.operators.forward.rows import Work, elementwise, linear, module_formats, product_dtype
 from rooflinekit.operators.matmul import matmul_flops, matmul_weight_bytes
@@ -55,7 +55,7 @@ def _feature(mixer: LatentAttention, kind: str, form: str) -> Feature:
 
 
 def _expansion(mixer: LatentAttention, shape: Product, precision: Precision, layer: int | None) -> Operator:
-    """Count kv_b_proj: over every row of the context where expanded, over the new tokens where absorbed into q and o."""
+    """Count kv_b_proj: over every row of the context where expanded, over the new tokens where absorbed."""
     formats = module_formats(shape, precision, layer)
     weights = sum(matmul_weight_bytes(shape.inner, columns, form.bytes_per_weight) for columns, form in formats)
     rows, tokens = _feature(mixer, "rows_read", "expanded"), _feature(mixer, "tokens", "absorbed")
@@ -83,7 +83,8 @@ def _absorbed(mixer: LatentAttention, precision: Precision) -> Operator:
         "flops": {scores: attention_flops(1, mixer.heads, key, value)},
         "scores": {scores: float(mixer.heads)},
         "activation_bytes": {tokens: query_output_elements(1, mixer.heads, key, value) * precision.value_bytes},
-        "kv_bytes": {rows: mixer.cached_per_token * precision.kv_bytes, SEQUENCES: 0.0},
+        "kv_bytes": {rows: mixer.cached_per_token * precision.kv_bytes},
+        "kv_row_bytes": {_feature(mixer, "sequences", "absorbed"): mixer.cached_per_token * precision.kv_bytes},
     }
     return Operator("attention_absorbed", "attention", precision.attention_dtype, work, part=mixer.name)
 
@@ -116,6 +117,6 @@ def _indexer(mixer: LatentAttention, precision: Precision) -> Operator:
         "launches": {ONE: 1.0},
         "flops": {Feature("scores"): matmul_flops(1, index.heads, index.head_dim)},
         "activation_bytes": {TOKENS: index.heads * index.head_dim * precision.value_bytes},
-        "kv_bytes": {Feature("rows_read"): mixer.index_bytes_per_token, SEQUENCES: 0.0},
+        "kv_bytes": {Feature("rows_read"): mixer.index_bytes_per_token},
     }
     return Operator("indexer", "attention", precision.attention_dtype, work, part=mixer.name)

@@ -134,6 +134,7 @@ def _summary(summary: Summary, precision: Precision) -> Iterator[Operator]:
         "launches": {ONE: 1.0},
         "flops": {scores: attention_flops(1, heads, width, width)},
         "scores": {scores: heads},
-        "kv_bytes": {rows: 2.0 * summary.kv_heads * width * precision.kv_bytes, SEQUENCES: 0.0},
+        "kv_bytes": {rows: 2.0 * summary.kv_heads * width * precision.kv_bytes},
+        "kv_row_bytes": {SEQUENCES: 2.0 * summary.kv_heads * width * precision.kv_bytes},
     }
     yield Operator("attention", "attention", precision.attention_dtype, cache, summary.layers)

@@ -12,9 +12,9 @@ from rooflinekit.specs.spec import Count
 class MixtureFeedForward(FeedForwardBase):
     """A router sends each token to `experts_per_token` of `experts`; shared experts see every token.
 
-    ``shared_intermediate_size`` sums the shared experts' widths (or is a dense block beside the mixture). ``latent_size``
-    is the width that the routed experts work on, where it is not the hidden size. ``router_extra`` counts further router
-    parameters (scales).
+    ``shared_intermediate_size`` sums the shared experts' widths (or is a dense block beside the mixture).
+    ``latent_size`` is the width that the routed experts work on, where it is not the hidden size. ``router_extra``
+    counts further router parameters (scales).
     """
 
     kind: Literal["moe"] = "moe"

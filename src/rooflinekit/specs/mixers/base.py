@@ -14,7 +14,7 @@ class Module(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One linear layer as an engine runs it, (tokens, inner) by (inner, columns), its bias, and the matrices merged in it.
+    """One linear layer as an engine runs it, (tokens, inner) by (inner, columns), with the matrices merged in it.
 
     ``plain`` marks layers that no checkpoint quantises (routers).
     """

@@ -1,4 +1,4 @@
-"""Multi-head latent attention (DeepSeek V2 and V3, Kimi K2, GLM-5): one latent per token instead of K and V per head."""
+"""Multi-head latent attention (DeepSeek V2 and V3, Kimi K2, GLM-5): one latent per token, not K and V per head."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from rooflinekit.specs.spec import Count, Spec
 
 
 class SparseIndexer(Spec):
-    """Picks `selected` tokens of the context for each query; holds one key of `head_dim` per token, in FP8 with a scale."""
+    """Picks `selected` tokens of the context for each query; holds one FP8 key of `head_dim` per token, and a scale."""
 
     heads: Count
     head_dim: Count

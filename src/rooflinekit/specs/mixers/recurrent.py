@@ -99,7 +99,7 @@ class GatedDeltaNet(Recurrent):
 
 
 class Mamba2(Recurrent):
-    """Mamba-2 (Codestral-Mamba, Granite 4 H, Nemotron-H): `heads` of `head_dim`, `groups` of B and C, `state` wide."""
+    """Mamba-2 (Codestral-Mamba, Granite 4 H, Nemotron-H): `heads` of `head_dim`, `groups` of B and C `state` wide."""
 
     kind: Literal["mamba2"] = "mamba2"
     heads: Count
@@ -152,7 +152,7 @@ class Mamba2(Recurrent):
 
 
 class Mamba1(Recurrent):
-    """Mamba-1 (Mamba, Falcon-Mamba, Jamba): `inner` channels with a state of `state` each, time step of rank `dt_rank`."""
+    """Mamba-1 (Mamba, Falcon-Mamba, Jamba): `inner` channels with a state of `state` each, a time step of low rank."""
 
     kind: Literal["mamba1"] = "mamba1"
     inner: Count
