@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rooflinekit.specs.catalog import load_model
 from rooflinekit.specs.model import Model
+from rooflinekit.specs.parameters import layer_products
+from rooflinekit.specs.precision import WEIGHT_FORMATS
+from rooflinekit.specs.quantisation import matches
 
 FILES = sorted((Path(__file__).parents[2] / "model_configs").glob("*/*.yaml"))
 RAW = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FILES}
@@ -18,7 +22,17 @@ MODELS = {name: Model.model_validate(raw) for name, raw in RAW.items()}
 LAYERS = [
     ("llama-3.1-8b", 32), ("llama-3.1-405b", 126), ("qwen3-8b", 36), ("qwen3-32b", 64), ("gemma-2-9b", 42),
     ("gemma-3-27b", 62), ("gemma-4-31b", 60), ("olmo-3.1-32b", 64), ("exaone-4.0-32b", 64), ("gpt-neo-1.3b", 24),
-    ("mistral-large-2407", 88), ("falcon-7b", 32), ("gpt2-xl", 48), ("deepseek-llm-67b", 95),
+    ("mistral-large-2407", 88), ("falcon-7b", 32), ("gpt2-xl", 48), ("deepseek-llm-67b", 95), ("deepseek-v3", 61),
+    ("gpt-oss-120b", 36), ("qwen3-next-80b-a3b", 48), ("jamba-v0.1", 32), ("smollm3-3b", 36), ("gemma-4-e2b", 35),
+    ("nemotron-3-nano-30b-a3b", 52), ("llama-3.3-nemotron-super-49b", 80), ("glm-5.2", 78), ("minimax-m1", 80),
+]
+
+RENAMED = [
+    ("openai/gpt-oss-20b", "gpt-oss-20b"), ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"),
+    ("deepseek-ai/DeepSeek-R1", "deepseek-r1"), ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+    ("Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"), ("codestral-mamba-7b", "mamba-codestral-7b"),
+    ("Qwen/Qwen3.6-27B", "qwen3.6-27b"), ("nvidia/Qwen3.6-27B-NVFP4", "qwen3.6-27b-nvfp4"),
+    ("databricks/dbrx-instruct", "dbrx"), ("moonshotai/Kimi-K2-Instruct", "kimi-k2"),
 ]
 
 KV_BYTES = [
@@ -54,8 +68,25 @@ def words(name):
 
 def cached_bytes(model, window=None, *, every=False):
     """Bytes at 16 bits that one token adds to the layers of this window, or to every layer."""
-    runs = [run for run in model.layer_runs if every or run.mixer.window == window]
-    return sum(run.count * run.mixer.cached_per_token * 2 for run in runs)
+    runs = [run for run in model.layer_runs if every or run.mixer.view == window]
+    return sum(run.times * run.mixer.cached_per_token * 2 for run in runs)
+
+
+def dump(model):
+    """Leave defaults out, but for the kind of a block that is not the usual one."""
+    dumped = model.model_dump(mode="json", exclude_defaults=True)
+    for key, usual in (("mixers", "gqa"), ("feedforwards", "dense")):
+        for mapping, block in zip(dumped[key], getattr(model, key), strict=True):
+            mapping.update({} if block.kind == usual else {"kind": block.kind})
+    return dumped
+
+
+def reach(mixer):
+    """Name a mixer by what a token sees in it, or by its kind."""
+    if mixer.kind != "gqa":
+        return {mixer.kind, f"{mixer.kind}_shared_index"} if getattr(mixer, "selected", None) else {mixer.kind}
+    name = "chunked" if mixer.chunked else "window" if mixer.window else "full"
+    return {f"{name}_shared"} if mixer.shares_kv else {name} if mixer.rotary else {name, f"{name}_nope"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -67,7 +98,7 @@ def test_a_file_lies_where_its_names_say(path):
 
 def test_no_two_files_share_a_stem():
     """Every file is read: none hides another of the same name in another folder."""
-    assert len(MODELS) == len(FILES) >= 121
+    assert len(MODELS) == len(FILES) >= 204
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -101,7 +132,7 @@ def test_names_are_not_repeated_within_a_file(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_defaults_are_left_out_and_keys_are_in_schema_order(name):
     """A file holds what differs from the schema's defaults, in the schema's order."""
-    dumped = MODELS[name].model_dump(mode="json", exclude_defaults=True)
+    dumped = dump(MODELS[name])
     assert RAW[name] == dumped
     assert list(RAW[name]) == list(dumped)
 
@@ -118,8 +149,25 @@ def test_layers_are_run_lengths(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_mixers_are_named_after_their_reach(name):
-    """A mixer with a window is called window, one without full."""
-    assert all(mixer.name == ("window" if mixer.window else "full") for mixer in MODELS[name].mixers)
+    """Attention is called full, window or chunked (and shared, or nope beside a rotated one), the rest by kind."""
+    assert all(mixer.name in reach(mixer) for mixer in MODELS[name].mixers)
+
+
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.quantisation])
+def test_a_quantised_file_names_known_formats(name):
+    """Every format of a quantised checkpoint is known, and each rule matches a matrix."""
+    scheme, model = MODELS[name].quantisation, MODELS[name]
+    formats = {scheme.default, scheme.head, scheme.embedding, *(rule.format for rule in scheme.rules)}
+    assert formats - {"plain"} <= WEIGHT_FORMATS.keys()
+    products = [product for run in model.layer_runs for product in layer_products(model, run)]
+    paths = ["mlp.experts", *(module.path for product in products for module in product.modules)]
+    assert all(any(matches(rule.pattern, path) for path in paths) for rule in scheme.rules)
+
+
+@pytest.mark.parametrize(("text", "identifier"), RENAMED)
+def test_names_that_people_use(text, identifier):
+    """A Hub id or an alias leads to the file of that shape."""
+    assert load_model(text).id == identifier
 
 
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if not model.verified])

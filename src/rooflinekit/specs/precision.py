@@ -70,6 +70,22 @@ _FORMATS = (
     WeightFormat("q4_0", 4.5, None, "block of 32 (GGUF)"),
     WeightFormat("iq4_nl", 4.5, None, "block of 32 (GGUF)"),
     WeightFormat("iq4_xs", 4.25, None, "block of 256 (GGUF)"),
+    WeightFormat("iq3_s", 3.4375, None, "block of 256 (GGUF)"),
+    WeightFormat("iq3_xxs", 3.0625, None, "block of 256 (GGUF)"),
+    WeightFormat("iq2_s", 2.5625, None, "block of 256 (GGUF)"),
+    WeightFormat("iq2_xs", 2.3125, None, "block of 256 (GGUF)"),
+    WeightFormat("iq2_xxs", 2.0625, None, "block of 256 (GGUF)"),
+    WeightFormat("iq1_m", 1.75, None, "block of 256 (GGUF)"),
+    WeightFormat("iq1_s", 1.5625, None, "block of 256 (GGUF)"),
+    WeightFormat("tq2_0", 2.0625, None, "block of 256: ternary (GGUF)"),
+    WeightFormat("tq1_0", 1.6875, None, "block of 256: ternary (GGUF)"),
+    WeightFormat("q1_0", 1.125, None, "block of 128: 16-bit scale (GGUF)"),
+    WeightFormat("q8_1", 10.0, None, "block of 32: 32-bit scale and sum (GGUF)"),
+    WeightFormat("q8_k", 9.125, None, "block of 256: 32-bit scale and sums (GGUF)"),
+    WeightFormat("i16", 16, None, "none (GGUF)"),
+    WeightFormat("i32", 32, None, "none (GGUF)"),
+    WeightFormat("i64", 64, None, "none (GGUF)"),
+    WeightFormat("f64", 64, None, "none (GGUF)"),
 )
 WEIGHT_FORMATS: dict[str, WeightFormat] = {row.name: row for row in _FORMATS}
 
