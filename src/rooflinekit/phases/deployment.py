@@ -93,7 +93,7 @@ class Deployment(Settled):
 
         Notes
         -----
-        Weights are read once whatever the groups: :math:`t = \sum_r t_r(\sum_g 	ext{work}_{r,g})`.
+        Weights are read once whatever the groups: :math:`t = \sum_r t_r(\sum_g \text{work}_{r,g})`.
 
         Examples
         --------
@@ -387,7 +387,7 @@ class Deployment(Settled):
         """
         return kv_parity_tokens(self, batch)
 
-    def batch_curve(self, context_tokens: float, batch: Sequence[int] = (1, 2, 4, 8, 16, 32, 64)) -> "pd.DataFrame":
+    def batch_curve(self, context_tokens: float, batch: Sequence[float] = (1, 2, 4, 8, 16, 32, 64)) -> "pd.DataFrame":
         """
         Tabulate the decode step over batch sizes: a tidy DataFrame with step time, rates, bound, KV cache and fit.
 
