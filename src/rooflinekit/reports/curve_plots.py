@@ -118,8 +118,8 @@ class _Curve(NamedTuple):
 def _curve(deployment: Deployment, context_tokens: float, batch: Sequence[float]) -> _Curve:
     bend = doubling_batch(deployment, context_tokens)  # seldom a whole number
     inside = min(batch) <= bend <= max(batch)
-    table = batch_curve(deployment, context_tokens, batch)  # type: ignore[arg-type]
-    at_bend = batch_curve(deployment, context_tokens, [bend if inside else 1.0])  # type: ignore[list-item]
+    table = batch_curve(deployment, context_tokens, batch)
+    at_bend = batch_curve(deployment, context_tokens, [bend if inside else 1.0])
     fits = np.array([held is not False for held in table["fits"].tolist()])  # None: a memory that the file does not say
     return _Curve(table, fits, bend, at_bend if inside else at_bend.iloc[:0])
 

@@ -113,7 +113,9 @@ def notes(summary: Summary) -> tuple[str, ...]:
     missing = summary.deployment.timing.missing
     rates = summary.deployment.timing.rates
     lacks = f"{rates.name} has no {rates.described} peak for {', '.join(missing)}"
-    bound = (f"{lacks}: times are memory traffic alone, a bound from below",) if missing else ()
+    bound = (
+        (f"{lacks}: times are memory traffic alone at the rates reached; the floor is the bound",) if missing else ()
+    )
     return (*summary.prefill.notes, *bound)
 
 

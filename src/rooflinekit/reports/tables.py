@@ -68,8 +68,8 @@ _UNITS = (
 _HEADINGS = {
     "flops": "FLOPs", "bytes": "bytes", "intensity": "FLOP/byte", "weight_bytes": "weights", "kv_bytes": "KV read",
     "kv_bytes_per_token": "KV per token", "kv_cache_bytes": "KV cache", "tokens_per_s_per_user": "tokens/s per user",
-    "bytes_per_s": "bandwidth", "flops_per_s": "arithmetic", "max_context_tokens": "context", "memory_time_s": "memory time",
-    "half_flops_per_s": "16-bit", "fp8_flops_per_s": "FP8",
+    "bytes_per_s": "bandwidth", "flops_per_s": "arithmetic", "memory_time_s": "memory time",
+    "half_flops_per_s": "16-bit", "fp8_flops_per_s": "FP8", "max_context_tokens": "context",
 }
 # fmt: on
 
