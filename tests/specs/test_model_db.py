@@ -55,7 +55,7 @@ def words(name):
 def cached_bytes(model, window=None, *, every=False):
     """Bytes at 16 bits that one token adds to the layers of this window, or to every layer."""
     runs = [run for run in model.layer_runs if every or run.mixer.window == window]
-    return sum(run.count * run.mixer.cached_per_token * 2 for run in runs)
+    return sum(run.times * run.mixer.cached_per_token * 2 for run in runs)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
