@@ -29,8 +29,9 @@ def significant(value: float, digits: int = 3) -> str:
     """
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
+    value = float(f"{value:.{digits - 1}e}")  # first, since rounding may reach the next power of ten
     places = digits - 1 - math.floor(math.log10(abs(value)))
-    return f"{round(value, places):,.{max(places, 0)}f}"
+    return f"{value:,.{max(places, 0)}f}"
 
 
 def _scaled(value: float, table: tuple[tuple[float, str], ...], digits: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
@@ -34,6 +34,14 @@ class KernelRow(Spec):
     operators: tuple[str, ...] = Field(min_length=1)
     share: Fraction = 1.0
     seconds: Positive
+
+    @model_validator(mode="after")
+    def _sized(self) -> "KernelRow":
+        size = "prompt_tokens" if self.phase == "prefill" else "context_tokens"
+        if getattr(self, size) is None:
+            message = f"a {self.phase} row needs {size}"
+            raise ValueError(message)
+        return self
 
     def step(self, deployment: Deployment) -> Estimate:
         """Estimate the pass that the row was measured in."""

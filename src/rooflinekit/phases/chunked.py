@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.estimate import Estimate
 from rooflinekit.specs.step import Group, checked
 
@@ -18,6 +19,9 @@ def chunked_prefill(
     checked("prompt_tokens", prompt_tokens, positive=True)
     checked("token_budget", token_budget, positive=True)
     checked("cached_tokens", cached_tokens)
+    if cached_tokens >= prompt_tokens:
+        message = f"cached_tokens={cached_tokens!r}: expected fewer than prompt_tokens={prompt_tokens!r}"
+        raise InvalidInputError(message)
     starts = np.arange(float(cached_tokens), float(prompt_tokens), float(token_budget))
     new = np.minimum(token_budget, prompt_tokens - starts)
     last = starts + new >= prompt_tokens  # only the end of the prompt is sampled

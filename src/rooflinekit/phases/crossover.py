@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
-from rooflinekit.operators.cost import ONE, TOKENS, Matrix
+from rooflinekit.operators.cost import TOKENS, Matrix
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.estimate import Value
 from rooflinekit.specs.step import Group, Real, checked
@@ -122,7 +122,8 @@ def find_crossover(deployment: "Deployment", scope: str) -> Crossover:
 
     tokens = float(first_root(difference, np.ones(1))[0])
     law = timing.row_laws[int(np.flatnonzero(blocks)[0])]
-    weight = deployment.plan.weight_bytes[blocks][:, deployment.plan.column(ONE)].sum()
+    everything = features(deployment.plan.features, (Group(LIMIT, 0, 1),))[:, 0]  # a mixture has touched all experts
+    weight = (deployment.plan.weight_bytes[blocks] @ everything).sum()
     flops = deployment.plan.flops[blocks][:, deployment.plan.column(TOKENS)].sum()
     return Crossover(
         tokens=tokens,

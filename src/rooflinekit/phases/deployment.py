@@ -1,5 +1,6 @@
 """Deployment: a model on a device at a precision under an engine; the object that people hold."""
 
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -95,7 +96,7 @@ class Deployment(Settled):
 
         Notes
         -----
-        Weights are read once whatever the groups: :math:`t = \sum_r t_r(\sum_g 	ext{work}_{r,g})`.
+        Weights are read once whatever the groups: :math:`t = \sum_r t_r(\sum_g \text{work}_{r,g})`.
 
         Examples
         --------
@@ -112,22 +113,24 @@ class Deployment(Settled):
             message = "a step needs at least one group: (new_tokens, context_tokens, sequences)"
             raise InvalidInputError(message)
         checked("busy_s", busy_s, infinite=True)
-        self._check_sizes(whole)
+        counts = [value for group in whole for value in group]
+        shape, counted = points_shape(*counts, busy_s), points_shape(*counts)
+        self.check_sizes(whole)
         x = features(self.plan.features, whole)
-        shape = points_shape(*(value for group in whole for value in group), busy_s)
-        if x.shape[1] != int(np.prod(shape)):
-            x = np.broadcast_to(x, (x.shape[0], int(np.prod(shape))))
+        if shape != counted:  # only the work just before differs: the same passes, once for each
+            x = x.reshape(len(x), *(1,) * (len(shape) - len(counted)), *counted)
+            x = np.broadcast_to(x, (len(x), *shape)).reshape(len(x), -1)
         busy = busy_s if shape == () else np.broadcast_to(np.asarray(busy_s, dtype=np.float64), shape).reshape(-1)
         return Estimate(self, label or describe(whole), self.timing, x, shape, busy)  # type: ignore[arg-type]
 
-    def _check_sizes(self, groups: tuple[Group, ...]) -> None:
+    def check_sizes(self, groups: tuple[Group, ...]) -> None:
         """Warn of a context that the model was not made for; refuse what the memory cannot hold."""
         lengths = [amount(group.new_tokens) + amount(group.context_tokens) for group in groups]
         longest = max(length if isinstance(length, float) else float(length.max()) for length in lengths)
         limit = self.model.max_context_tokens
         if limit is not None and longest > limit:
             message = f"{units.count(longest)} tokens exceed the {limit:,} that {self.model.id} was made for"
-            warnings.warn(message, ContextLengthWarning, stacklevel=4)
+            warnings.warn(message, ContextLengthWarning, stacklevel=_callers_level())
         if self.memory_check:
             require_fit(self, lengths, [amount(group.sequences) for group in groups])
 
@@ -167,8 +170,8 @@ class Deployment(Settled):
         --------
         >>> import rooflinekit as rk
         >>> p = rk.Deployment("qwen3-8b", "gb10").prefill(prompt_tokens=2048)
-        >>> print(f"{sum(p.operator(o).flops for o in ('qkv_proj', 'o_proj', 'gate_up_proj', 'down_proj')):.3g}")
-        2.85e+13
+        >>> print(f"{sum(p.operator(o).flops for o in ('qkv_proj', 'o_proj', 'gate_up_proj', 'down_proj')):.4g}")
+        2.845e+13
         """
         checked("prompt_tokens", prompt_tokens, positive=True)
         checked("batch", batch, positive=True)
@@ -389,7 +392,7 @@ class Deployment(Settled):
         """
         return kv_parity_tokens(self, batch)
 
-    def batch_curve(self, context_tokens: float, batch: Sequence[int] = (1, 2, 4, 8, 16, 32, 64)) -> "pd.DataFrame":
+    def batch_curve(self, context_tokens: float, batch: Sequence[float] = (1, 2, 4, 8, 16, 32, 64)) -> "pd.DataFrame":
         """
         Tabulate the decode step over batch sizes: a tidy DataFrame with step time, rates, bound, KV cache and fit.
 
@@ -403,6 +406,14 @@ class Deployment(Settled):
         from rooflinekit.phases.frames import batch_curve  # noqa: PLC0415 - pandas loads on first use
 
         return batch_curve(self, context_tokens, batch)
+
+
+def _callers_level() -> int:
+    """Stack level of the first line outside the library, so that a warning points at who asked."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - `warnings` can skip files by itself only from Python 3.12 on
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("rooflinekit"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _plain(value: Value) -> Value:

@@ -227,7 +227,7 @@ class Estimate:
 
     @property
     def memory_time_s(self) -> Value:
-        """Memory traffic alone: a bound from below on this efficiency's rates, which needs no arithmetic peak. [s]"""
+        """Memory traffic alone at the rates reached: less than `time_s`, and it needs no arithmetic peak. [s]"""
         return self.collect(self.timing.memory_only_s(self.x))
 
     @cached_property

@@ -65,6 +65,8 @@ def explain(estimate: Estimate) -> Term:
 
 
 def _pass(step: Estimate) -> Term:
+    if step.x.shape[1] == 0:
+        return Term(step.label, 0.0, "0 s", "0", step.basis)
     rows = sorted(step.operators, key=lambda row: -row.time_s)
     children = tuple(_operator(row, row.time_s / step.time_s) for row in rows)
     shown = f"{units.duration(step.time_s)}, {step.bound}-bound, floor {units.duration(step.floor_s)}"

@@ -52,7 +52,7 @@ def operator_html(estimate: Estimate) -> str:
     return title + table.to_html(formatters=renders, index=False, border=0) + notes
 
 
-def batch_curve(deployment: "Deployment", context_tokens: float, batch: Sequence[int]) -> pd.DataFrame:
+def batch_curve(deployment: "Deployment", context_tokens: float, batch: Sequence[float]) -> pd.DataFrame:
     """One row a batch size: the decode step, what a user and the device get, its bound, and whether it fits."""
     checked("batch", np.asarray(batch), positive=True)
     sizes = np.asarray(batch, dtype=np.float64)

@@ -48,7 +48,8 @@ class Request:
         if self.prefill.shape != ():
             return f"request: {self.prefill.shape} points ({self.prefill.basis})"
         first, each, end = self.time_to_first_token_s, self.time_per_output_token_s, self.end_to_end_s
-        times = f"TTFT {units.duration(first)}, TPOT {units.duration(each)}, end to end {units.duration(end)}"
+        between = "" if np.isnan(each) else f"TPOT {units.duration(each)}, "
+        times = f"TTFT {units.duration(first)}, {between}end to end {units.duration(end)}"
         return f"request: {times}, service time only ({self.prefill.basis})"
 
 
@@ -65,11 +66,12 @@ class RequestSizes(NamedTuple):
 def plan_request(deployment: "Deployment", sizes: RequestSizes) -> Request:
     """Lay out the prefill and every decode step of each request; the steps are exact, one point each."""
     prompt_tokens, output_tokens, batch, cached_tokens, busy_s = sizes
-    checked("output_tokens", output_tokens, minimum=1)
+    checked("output_tokens", output_tokens, minimum=1, whole=True)
     prefill = deployment.prefill(prompt_tokens, cached_tokens=cached_tokens, batch=batch, busy_s=busy_s)
     wide = np.broadcast_arrays(prompt_tokens, output_tokens, batch, busy_s)
     shape = wide[0].shape
     prompts, outputs, batches, busy = (np.asarray(values, dtype=np.float64).reshape(-1) for values in wide)
+    deployment.check_sizes((Group(1.0, prompts + outputs - 2.0, batches),))  # the last step, before all are laid out
     passes = (outputs - 1).astype(np.int64)
     first = np.repeat(np.cumsum(passes) - passes, passes)
     grown = np.arange(passes.sum()) - first  # 0, 1, 2, ... within each request

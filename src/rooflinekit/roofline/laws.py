@@ -30,7 +30,7 @@ class Laws:
     @property
     def basis(self) -> str:
         """Name the entry that leads, and how near it is."""
-        return self.chain[0].name if self.tier == "own" else f"{self.chain[0].name}, {self.tier}"
+        return self.chain[0].name if self.tier in ("own", "") else f"{self.chain[0].name}, {self.tier}"
 
     def product(self, dtype: str) -> tuple[ProductLaw, str]:
         """Return the law of products in this dtype, and where it is from."""

@@ -183,7 +183,10 @@ def _paths_in(folder: Path) -> Mapping[str, Path]:
 # ---- what a name means
 
 
-def _locate(kind: Kind, name: str | Path) -> Path:
+def _locate(kind: Kind, name: object) -> Path:
+    if not isinstance(name, str | Path):
+        message = f"{name!r} is no {kind.what}: expected a name, a path, a mapping or a {kind.what.capitalize()}"
+        raise SpecError(message)
     text = str(name)
     if isinstance(name, Path) or text.endswith((*_SUFFIXES, ".json")) or text.startswith((".", "/", "~")):
         return Path(text).expanduser()

@@ -114,12 +114,21 @@ class Model(Spec):
         if (self.position == "learned") != (self.position_rows is not None):
             message = "position_rows belongs to learned positions, and only to them"
             raise ValueError(message)
-        names = {mixer.name for mixer in self.mixers} | {block.name for block in self.feedforwards}
-        unknown = sorted({name for run in self.layers for name in run[:2]} - names)
-        if unknown:
-            message = f"layers names {', '.join(unknown)}, which mixers and feedforwards do not hold"
-            raise ValueError(message)
+        self._named("mixers", [mixer.name for mixer in self.mixers], [run[0] for run in self.layers])
+        self._named("feedforwards", [block.name for block in self.feedforwards], [run[1] for run in self.layers])
         return self
+
+    @staticmethod
+    def _named(key: str, names: list[str], used: list[str]) -> None:
+        """Refuse a name given twice, and a layer that names what is not there."""
+        twice = sorted({name for name in names if names.count(name) > 1})
+        unknown = sorted(set(used) - set(names))
+        if twice:
+            message = f"{key} holds {', '.join(twice)} twice: names must differ"
+            raise ValueError(message)
+        if unknown:
+            message = f"layers names {', '.join(unknown)}, which {key} does not hold (it has {', '.join(names)})"
+            raise ValueError(message)
 
     @property
     def layer_runs(self) -> tuple[Layer, ...]:

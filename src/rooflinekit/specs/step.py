@@ -25,8 +25,16 @@ class Group(NamedTuple):
     sampled_tokens: Real = 1
 
 
-def checked(name: str, value: Real, *, minimum: float = 0.0, positive: bool = False, infinite: bool = False) -> Real:
-    """Return the value, or raise one error that names it when it is too small, not a number or infinite."""
+def checked(
+    name: str,
+    value: Real,
+    *,
+    minimum: float = 0.0,
+    positive: bool = False,
+    infinite: bool = False,
+    whole: bool = False,
+) -> Real:
+    """Return the value, or raise one error that names it when it is too small, not a number, infinite or not whole."""
     most = np.inf if infinite else np.finfo(np.float64).max
     if type(value) in (int, float):  # the fast path of a single point
         bad = not minimum <= value <= most or (positive and value == 0)  # type: ignore[operator]
@@ -34,15 +42,18 @@ def checked(name: str, value: Real, *, minimum: float = 0.0, positive: bool = Fa
         array = np.asarray(value)
         numeric = array.dtype.kind in "iuf" and array.size > 0
         bad = not numeric or not bool(np.all((array >= minimum) & (array <= most) & ((array > 0) | (not positive))))
-    if bad:
-        expected = "above 0" if positive else f"{minimum:g} or more"
+    if bad or (whole and bool(np.any(np.mod(value, 1)))):
+        expected = f"{'above 0' if positive else f'{minimum:g} or more'}{', whole' if whole else ''}"
         message = f"{name}={value!r}: expected a number, {expected}{'' if infinite else ' and finite'}"
         raise InvalidInputError(message)
     return value
 
 
-def checked_group(group: Group | tuple[Real, ...]) -> Group:
+def checked_group(group: object) -> Group:
     """Return the group with its four counts checked."""
+    if not isinstance(group, tuple | list) or not 1 <= len(group) <= len(Group._fields):
+        message = f"{group!r}: expected (new_tokens, context_tokens, sequences), or a Group"
+        raise InvalidInputError(message)
     whole = group if isinstance(group, Group) else Group(*group)
     for name, value in zip(Group._fields, whole, strict=True):
         checked(name, value)
@@ -61,7 +72,12 @@ def points_shape(*values: Real) -> tuple[int, ...]:
     """Broadcast shape of all arguments; () for a single point."""
     if all(type(value) in (int, float) for value in values):
         return ()
-    return np.broadcast_shapes(*(np.shape(value) for value in values))
+    shapes = [np.shape(value) for value in values]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        message = f"the arguments' shapes do not broadcast: {', '.join(map(str, shapes))}"
+        raise InvalidInputError(message) from None
 
 
 def describe(groups: tuple[Group, ...]) -> str:

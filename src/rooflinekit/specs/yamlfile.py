@@ -11,7 +11,18 @@ from pydantic import BaseModel, ValidationError
 from rooflinekit.errors import SpecError
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]  # one of two classes, by how PyYAML was built
+    """A safe loader that refuses a key given twice: YAML would silently take the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - PyYAML's own
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"key `{twice}` is given twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
@@ -36,7 +47,7 @@ def check(spec: type[SpecT], data: Mapping[str, Any], where: str) -> SpecT:
     try:
         return spec.model_validate(dict(data))
     except ValidationError as error:
-        faults = error.errors()
+        faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")  # a misspelt key first
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         message = f"{where}: {_fault(spec, dict(faults[0]))}{more}"
         raise SpecError(message) from None
@@ -62,7 +73,7 @@ def _known(spec: type[BaseModel], loc: tuple[int | str, ...]) -> str:
 
 
 def _fields_at(spec: object, loc: tuple[int | str, ...]) -> list[str]:
-    for part in loc:
+    for part in (part for part in loc if isinstance(part, str)):
         field = getattr(spec, "model_fields", {}).get(part)
         options = () if field is None else (field.annotation, *getattr(field.annotation, "__args__", ()))
         spec = next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)

@@ -1,0 +1,70 @@
+"""What every command does with names and rows: load the one, print the other."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import typer
+
+from rooflinekit.errors import InvalidInputError
+from rooflinekit.phases.deployment import Deployment
+from rooflinekit.specs.yamlfile import read_mapping
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rooflinekit.reports.tables import Rows
+
+STANDARD_INPUT = "-"
+#: The formats that people read; the others are for programs.
+EYES = ("table", "markdown")
+
+
+class _StandardInput:
+    """Standard input as the file that :func:`read_mapping` reads."""
+
+    def read_text(self, encoding: str) -> str:
+        """Read it whole."""
+        stream = getattr(sys.stdin, "buffer", None)
+        return stream.read().decode(encoding) if stream else sys.stdin.read()
+
+    def __str__(self) -> str:
+        """Name it in messages."""
+        return "standard input"
+
+
+def named(name: str) -> str | Mapping[str, Any]:
+    """Give the name as it is, or for ``-`` the mapping that standard input holds."""
+    return read_mapping(cast("Path", _StandardInput())) if name == STANDARD_INPUT else name
+
+
+def deploy(model: str, device: str, **choices: object) -> Deployment:
+    """Make the deployment of a command's two arguments."""
+    if model == device == STANDARD_INPUT:
+        message = "MODEL and DEVICE are both `-`: standard input holds one of them; name a file for the other"
+        raise InvalidInputError(message)
+    return Deployment(named(model), named(device), **choices)  # type: ignore[arg-type]
+
+
+def table(rows: "Rows", form: str, *, title: str = "", columns: Sequence[str] = ()) -> str:
+    """Render rows in the asked format."""
+    from rooflinekit.reports.tables import render  # noqa: PLC0415 - rich loads when there is something to print
+
+    return render(rows, form, title=title, columns=columns)
+
+
+def show(rows: "Rows", form: str, *, title: str = "", columns: Sequence[str] = ()) -> None:
+    """Print rows in the asked format."""
+    say(table(rows, form, title=title, columns=columns))
+
+
+def say(*lines: str) -> None:
+    """Print lines, or an empty one."""
+    typer.echo("\n".join(lines))
+
+
+def remark(form: str, *lines: str) -> None:
+    """Print lines beside a table; beside csv or json on stderr, which leaves those whole."""
+    apart = ("",) if form == "markdown" else ()  # else they would be rows of the table
+    if lines:
+        typer.echo("\n".join((*apart, *lines)), err=form not in EYES)

@@ -1,0 +1,446 @@
+"""What must hold whatever the model, the device and the step: identities, monotony, scaling, sums that add up."""
+
+import itertools
+import math
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rooflinekit import ContextLengthWarning, Deployment, Efficiency, load_model
+from rooflinekit.phases.explain import explain
+
+pytestmark = pytest.mark.filterwarnings("ignore::rooflinekit.errors.ContextLengthWarning")
+
+CARD = {"bandwidth_gb_per_s": 1000, "peak_dense_tflops": {"bf16": 200, "fp8": 400}, "last_level_cache_mib": 40}
+LUMP = {"summary": {"parameters": 8_000_000_000, "layers": 32, "kv_heads": 8, "head_dim": 128, "heads": 32}}
+#: A card that slows down after 20 ms of compute-bound work, with constants of its own in every class.
+LIMITED = Efficiency(
+    name="limited",
+    products={"bf16": {"compute": 0.8, "memory": 0.9, "launch_us": 4}},
+    attention={"compute": 0.6, "memory": 0.8, "activation": 0.4, "launch_us": 9, "softmax_flops_per_score": 100},
+    norm={"memory": 0.5, "launch_us": 2},
+    rotary={"memory": 0.4, "launch_us": 2},
+    activation={"memory": 0.3, "launch_us": 2},
+    cache_write={"memory": 0.6, "launch_us": 2},
+    burst_ms=20,
+    sustained=0.8,
+)
+MODELS = ("qwen3-8b", "gemma-2-9b", "gpt2-xl", "falcon-7b", "lump")
+# fmt: off
+CHOICES = {
+    "own":        ("gb10",     {}),
+    "generation": ("h200-sxm", {}),
+    "universal":  ("mi300x",   {}),
+    "fp8":        ("h200-sxm", {"weights": "fp8", "kv_cache": "fp8"}),
+    "int4":       ("gb10",     {"weights": "int4"}),
+    "datasheet":  ("gb10",     {"efficiency": "datasheet"}),
+    "limited":    ("h200-sxm", {"efficiency": LIMITED}),
+}
+# fmt: on
+
+
+@cache
+def deployment(model, choice):
+    """One deployment of each kind, built once; memory is not checked, so that any size can be drawn."""
+    device, chosen = CHOICES[choice]
+    return Deployment(LUMP if model == "lump" else model, device, memory_check=False, **chosen)
+
+
+def card(bandwidth=1.0, arithmetic=1.0, cache_mib=40):
+    """Device with its two peaks scaled."""
+    peaks = {dtype: peak * arithmetic for dtype, peak in CARD["peak_dense_tflops"].items()}
+    return {"bandwidth_gb_per_s": 1000 * bandwidth, "peak_dense_tflops": peaks, "last_level_cache_mib": cache_mib}
+
+
+DEPLOYMENTS = st.builds(deployment, st.sampled_from(MODELS), st.sampled_from(tuple(CHOICES)))
+TOKENS = st.integers(1, 5000)
+CONTEXTS = st.integers(0, 9000)
+BATCHES = st.integers(1, 300)
+GROUPS = st.tuples(st.integers(1, 700), CONTEXTS, st.integers(1, 40), st.integers(0, 2))
+
+
+def never_less(more, less):
+    """Whether `more` is at least `less`, but for rounding."""
+    return more >= less * (1 - 1e-12)
+
+
+def rows_reread(model, start):
+    """K and V values that a chunk starting here reads again: in each layer the held context that its window reaches."""
+    if model.summary:
+        return 2 * model.summary.layers * model.summary.kv_heads * model.summary.head_dim * start
+    reach = (min(start, (run.mixer.window or math.inf) - 1) * run.mixer.read_per_token for run in model.layer_runs)
+    times = (run.times for run in model.layer_runs)
+    return sum(itertools.starmap(lambda values, many: values * many, zip(reach, times, strict=True)))
+
+
+# ---- chunks
+
+
+@given(DEPLOYMENTS, st.integers(1, 6000), st.integers(64, 3000), st.integers(0, 2000))
+def test_chunks_sum_to_the_whole_prompt(d, new, budget, cached):
+    """FLOPs and activations are those of one prefill, exactly; weights are read once a chunk, K and V again."""
+    whole = d.prefill(cached + new, cached_tokens=cached)
+    chunks = d.chunked_prefill(cached + new, token_budget=budget, cached_tokens=cached)
+    count = math.ceil(new / budget)
+    assert chunks.flops == whole.flops
+    assert chunks.activation_bytes == whole.activation_bytes
+    head = 0.0 if d.model.summary else whole.operator("lm_head").weight_bytes
+    assert chunks.weight_bytes == pytest.approx(count * whole.weight_bytes - (count - 1) * head, rel=1e-15)
+    reread = sum(rows_reread(d.model, cached + i * budget) for i in range(1, count)) * d.precision.kv_bytes
+    assert chunks.kv_bytes == whole.kv_bytes + reread
+
+
+@given(DEPLOYMENTS, st.lists(st.integers(1, 4000), min_size=1, max_size=6))
+def test_any_cut_of_a_prompt_has_the_same_flops(d, cuts):
+    """Chunks of any lengths, not only equal ones, sum to the FLOPs of the whole, exactly."""
+    starts = [0, *itertools.accumulate(cuts)]
+    last = len(cuts) - 1
+    steps = [d.step((new, starts[i], 1, int(i == last))) for i, new in enumerate(cuts)]
+    assert sum(step.flops for step in steps) == d.prefill(starts[-1]).flops
+
+
+@given(st.integers(100, 8000), st.integers(64, 3000))
+def test_chunks_share_one_burst_budget(prompt, budget):
+    """Under a power limit the chunks' compute work slows down as that of one pass does: none gets a fresh budget."""
+    d = deployment("qwen3-8b", "limited")
+    whole, chunks = d.prefill(prompt), d.chunked_prefill(prompt, token_budget=budget)
+    seconds = [sum(row.compute_time_s for row in one.operators) for one in (whole, chunks)]
+    assert seconds[1] == pytest.approx(seconds[0], rel=1e-9)
+
+
+# ---- monotony
+
+
+@given(DEPLOYMENTS, TOKENS, st.integers(1, 5000), st.integers(0, 2000), st.integers(1, 8))
+def test_time_never_falls_with_more_prompt(d, prompt, more, cached, batch):
+    """A longer prompt takes no less time, and has no lower floor."""
+    short = d.prefill(cached + prompt, cached_tokens=cached, batch=batch)
+    long = d.prefill(cached + prompt + more, cached_tokens=cached, batch=batch)
+    assert never_less(long.time_s, short.time_s)
+    assert never_less(long.floor_s, short.floor_s)
+
+
+@given(DEPLOYMENTS, st.integers(1, 200), CONTEXTS, st.integers(1, 9000), BATCHES)
+def test_time_never_falls_with_more_context(d, new, context, more, sequences):
+    """A longer context takes no less time, for a decode step and for a chunk."""
+    short, long = d.step((new, context, sequences)), d.step((new, context + more, sequences))
+    assert never_less(long.time_s, short.time_s)
+    assert never_less(long.floor_s, short.floor_s)
+
+
+@given(DEPLOYMENTS, st.integers(1, 200), CONTEXTS, BATCHES, BATCHES)
+def test_time_never_falls_with_more_sequences(d, new, context, sequences, more):
+    """A larger batch takes no less time, and a sequence of it no more than one alone."""
+    few, many = d.step((new, context, sequences)), d.step((new, context, sequences + more))
+    assert never_less(many.time_s, few.time_s)
+    assert never_less(few.time_s * (sequences + more) / sequences, many.time_s) or d.timing.laws.power_limit
+
+
+WEIGHT_ONLY = ("int4", "mxfp4", "int4-g32", "int8-weight-only", "bf16")
+
+
+@given(st.sampled_from(MODELS), st.sampled_from(["calibrated", "datasheet"]), GROUPS, st.integers(0, 3))
+def test_time_never_falls_with_more_bytes_per_weight(model, efficiency, group, index):
+    """The next wider weight-only format reads more bytes, does the same arithmetic and takes no less time."""
+    narrow, wide = (
+        deployment(model, "own").with_(weights=weights, efficiency=efficiency).step(group)
+        for weights in WEIGHT_ONLY[index : index + 2]
+    )
+    assert wide.weight_bytes > narrow.weight_bytes
+    assert wide.flops == narrow.flops
+    assert never_less(wide.time_s, narrow.time_s)
+
+
+@given(st.sampled_from(MODELS), st.sampled_from(["own", "datasheet"]), CONTEXTS, BATCHES)
+def test_time_never_falls_with_more_bytes_per_cached_value(model, choice, context, batch):
+    """A 16-bit cache takes no less time than an 8-bit one, and reads twice the bytes."""
+    wide, narrow = (
+        deployment(model, choice).with_(kv_cache=name).decode(context, batch=batch) for name in ("bf16", "fp8")
+    )
+    assert wide.kv_bytes == 2 * narrow.kv_bytes
+    assert never_less(wide.time_s, narrow.time_s)
+
+
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(["calibrated", "datasheet", LIMITED]),
+    GROUPS,
+    st.floats(1, 10),
+    st.floats(1, 10),
+)
+def test_time_never_rises_with_more_bandwidth_or_flops(model, efficiency, group, bandwidth, arithmetic):
+    """A faster memory, a faster arithmetic or both take no more time and have no higher floor."""
+    base = deployment(model, "own").with_(device=card(), efficiency=efficiency)
+    slow = base.step(group)
+    for device in (card(bandwidth), card(1, arithmetic), card(bandwidth, arithmetic)):
+        fast = base.with_(device=device).step(group)
+        assert never_less(slow.time_s, fast.time_s)
+        assert never_less(slow.floor_s, fast.floor_s)
+
+
+# ---- identities
+
+
+@given(st.sampled_from(MODELS), GROUPS, st.sampled_from([None, 40]))
+def test_both_peaks_doubled_halve_the_floor(model, group, cache_mib):
+    """The floor, and the per-operator roofline, are homogeneous in the peaks: twice both is half the time, exactly."""
+    base = deployment(model, "own").with_(device=card(cache_mib=cache_mib), efficiency="datasheet")
+    one, two = base.step(group), base.with_(device=card(2, 2, cache_mib)).step(group)
+    assert two.floor_s == one.floor_s / 2
+    assert two.time_s == one.time_s / 2
+
+
+@given(DEPLOYMENTS, CONTEXTS, st.lists(BATCHES, max_size=5))
+def test_batch_one_is_the_first_entry_of_the_vector(d, context, more):
+    """A sweep gives each point the numbers that it has alone."""
+    single, sweep = d.decode(context), d.decode(context, batch=[1, *more])
+    for name in ("flops", "bytes", "weight_bytes", "activation_bytes", "kv_bytes", "tokens"):
+        assert getattr(sweep, name)[0] == getattr(single, name)
+    for name in ("time_s", "floor_s", "memory_time_s", "tokens_per_s", "intensity"):
+        assert getattr(sweep, name)[0] == pytest.approx(getattr(single, name), rel=1e-13)
+    assert sweep.bound[0] == single.bound
+
+
+@given(DEPLOYMENTS, st.lists(GROUPS, min_size=1, max_size=3), st.floats(0, 0.1))
+def test_operators_sum_to_the_total(d, groups, busy):
+    """Counts and seconds of all rows are those of the pass, under a power limit too."""
+    step = d.step(*groups, busy_s=busy)
+    for name in ("flops", "bytes", "weight_bytes", "activation_bytes", "kv_bytes", "time_s", "memory_time_s"):
+        assert sum(getattr(row, name) for row in step.operators) == pytest.approx(getattr(step, name), rel=1e-12)
+    assert step.bytes == step.weight_bytes + step.activation_bytes + step.kv_bytes
+
+
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(["gb10", "h200-sxm", "h100-sxm-80gb", "mi300x", "rtx-4090", "b200-sxm", "tpu-v5e"]),
+    st.sampled_from([None, "int4", "int8"]),
+    GROUPS,
+    st.floats(0, 1),
+)
+def test_the_floor_is_under_the_roofline_and_the_roofline_under_the_expected_time(model, device, weights, group, busy):
+    """Floor <= per-operator roofline on datasheet peaks <= expected time, on every tier of efficiency."""
+    calibrated = Deployment(load_model(LUMP) if model == "lump" else model, device, weights=weights, memory_check=False)
+    roofline = calibrated.with_(efficiency="datasheet").step(group)
+    limited = calibrated.with_(efficiency=LIMITED)
+    assert never_less(roofline.time_s, roofline.floor_s)
+    assert never_less(calibrated.step(group).time_s, roofline.time_s)
+    assert never_less(limited.step(group, busy_s=busy).time_s, roofline.time_s)
+
+
+@given(st.sampled_from(["qwen3-8b", "gpt2-xl", "falcon-7b", "lump"]), st.sampled_from(tuple(CHOICES)), GROUPS)
+def test_kv_read_is_kv_bytes_per_token_times_context_and_new(model, choice, group):
+    """Without windows a step reads one row of K and V for every token that its sequences hold afterwards."""
+    d = deployment(model, choice)
+    new, context, sequences, _ = group
+    assert d.step(group).kv_bytes == d.kv_bytes_per_token * (context + new) * sequences
+    assert d.kv_cache_bytes(context + new, sequences=sequences) == d.step(group).kv_bytes
+
+
+@given(DEPLOYMENTS, CONTEXTS, st.integers(1, 64))
+def test_from_one_to_two_new_tokens_no_operator_jumps(d, context, sequences):
+    """One law on both sides: an operator's time grows by no more than one token's work on its own and a launch."""
+    assume(d.timing.laws.power_limit is None)
+    one, two = (d.step((new, context, sequences, 1)) for new in (1, 2))
+    for law, before, after in zip(d.timing.row_laws, one.operators, two.operators, strict=True):
+        # the K and V of one more token, and not the difference of what the two steps count: a jump would hide in it
+        added_bytes = after.activation_bytes - before.activation_bytes
+        added_bytes += d.kv_bytes_per_token * sequences if before.op_class == "attention" else 0
+        added = added_bytes / min(law.bytes_per_s, (law.activation or 1) * law.peak_bytes_per_s)
+        added += after.compute_time_s - before.compute_time_s + after.serial_time_s - before.serial_time_s
+        assert never_less(after.time_s, before.time_s)
+        assert never_less(before.time_s + added + law.launch_s, after.time_s)
+
+
+@given(DEPLOYMENTS, st.lists(GROUPS, min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_groups_commute(d, groups, draw):
+    """The order of the groups of a step changes nothing."""
+    shuffled = draw.sample(groups, len(groups))
+    first, second = d.step(*groups), d.step(*shuffled)
+    assert first.flops == second.flops
+    assert first.bytes == second.bytes
+    assert first.time_s == pytest.approx(second.time_s, rel=1e-13)
+
+
+@given(DEPLOYMENTS, GROUPS, st.integers(1, 40))
+def test_equal_groups_merge(d, group, more):
+    """Two groups of the same shape are one group of both their sequences."""
+    new, context, sequences, sampled = group
+    apart = d.step(group, (new, context, more, sampled))
+    merged = d.step((new, context, sequences + more, sampled))
+    assert apart.flops == merged.flops
+    assert apart.bytes == merged.bytes
+    assert apart.time_s == pytest.approx(merged.time_s, rel=1e-13)
+
+
+@given(DEPLOYMENTS, GROUPS)
+def test_a_group_without_sequences_costs_nothing(d, group):
+    """An absent group leaves the step as it is."""
+    absent = (700, 5000, 0, 1)
+    assert d.step(group, absent).time_s == d.step(group).time_s
+
+
+# ---- scaling
+
+
+def slope(function, size):
+    """Slope in a log-log plot between a size and its double."""
+    return math.log2(function(2 * size) / function(size))
+
+
+SLOPES = [
+    # tokens     least    most   a prompt of this length is
+    (256,        1.0,     1.03,  "linear"),
+    (47_000,     1.45,    1.60,  "between: the linear layers and attention weigh the same"),
+    (16_000_000, 1.99,    2.0,   "quadratic"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tokens", "least", "most"), [pytest.param(*row[:3], id=row[3]) for row in SLOPES])
+def test_prefill_is_linear_then_quadratic(tokens, least, most):
+    """On a device without a memory limit, the time of a prefill rises with the prompt's length, then its square."""
+    d = deployment("qwen3-8b", "own").with_(device=card(bandwidth=1e9), efficiency="datasheet")
+    assert least <= slope(lambda size: d.prefill(size).time_s, tokens) <= most
+
+
+@pytest.mark.parametrize("tokens", [1000, 64_000])
+def test_the_parts_of_a_prefill_scale_as_named(tokens):
+    """Linear layers double with the prompt, attention grows fourfold, the output layer not at all."""
+    d = deployment("qwen3-8b", "own")
+    for operator, expected in (("gate_up_proj", 1), ("attention", 2), ("silu_mul", 1), ("lm_head", 0)):
+        counted = "activation_bytes" if operator == "silu_mul" else "flops"
+        found = slope(lambda size, row=operator, name=counted: getattr(d.prefill(size).operator(row), name), tokens)
+        assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_decode_step_is_affine_in_context():
+    """Under the roofline each token of context adds the same time: that of its K and V."""
+    d = deployment("qwen3-8b", "datasheet")
+    time = d.decode([0, 4000, 8000]).time_s
+    assert time[2] - time[1] == pytest.approx(time[1] - time[0], rel=1e-9)
+    assert time[1] - time[0] == pytest.approx(4000 * d.kv_bytes_per_token / d.device.bytes_per_s, rel=1e-9)
+
+
+def test_a_windowed_layer_stops_growing():
+    """Beyond its window a layer reads the same K and V however long the context is, and a full one goes on."""
+    d = deployment("gemma-2-9b", "own")
+    inside, outside, further = (d.decode(context) for context in (1000, 4096, 8000))
+    assert inside.operator("attention[window]").kv_bytes == inside.operator("attention[full]").kv_bytes
+    assert outside.operator("attention[window]").time_s == further.operator("attention[window]").time_s
+    assert outside.operator("attention[full]").time_s < further.operator("attention[full]").time_s
+
+
+# ---- the power limit
+
+
+@given(st.sampled_from(MODELS), GROUPS, st.floats(0, 0.05), st.floats(0, 0.05))
+def test_more_work_before_a_pass_never_makes_it_faster(model, group, busy, more):
+    """Time rises with `busy_s`, up to the sustained rate and no further; memory-bound work is untouched."""
+    d = deployment(model, "limited")
+    early, late, loaded = (d.step(group, busy_s=seconds) for seconds in (busy, busy + more, math.inf))
+    assert never_less(late.time_s, early.time_s)
+    assert never_less(loaded.time_s, late.time_s)
+    assert loaded.memory_time_s == early.memory_time_s
+
+
+@given(st.sampled_from(MODELS), GROUPS)
+def test_an_endless_load_slows_compute_work_by_the_sustained_part(model, group):
+    """With infinite `busy_s` every compute term runs at the sustained rate: 1 / 0.8 of its burst time."""
+    d = deployment(model, "limited")
+    unlimited = d.with_(efficiency=LIMITED.model_copy(update={"burst_ms": None}))
+    for fast, slow in zip(unlimited.step(group).operators, d.step(group, busy_s=math.inf).operators, strict=True):
+        assert slow.compute_time_s == pytest.approx(fast.compute_time_s / 0.8, rel=1e-12)
+
+
+def test_a_pass_within_the_budget_runs_at_the_burst_rate():
+    """A decode step takes less compute time than the budget holds, so the limit does not touch it."""
+    d = deployment("qwen3-8b", "limited")
+    unlimited = d.with_(efficiency=LIMITED.model_copy(update={"burst_ms": None}))
+    assert d.decode(2048).time_s == unlimited.decode(2048).time_s
+    assert d.prefill(8192).time_s > unlimited.prefill(8192).time_s
+
+
+def test_time_under_a_power_limit_is_convex_in_the_prompt():
+    """The compute part has one bend, upwards: no prompt is read faster for being longer."""
+    d = deployment("lump", "limited")
+    lengths = np.arange(100, 20_000, 100)
+    compute = sum(row.compute_time_s for row in d.prefill(lengths).operators)
+    assert np.all(np.diff(compute, 2) >= -1e-12)
+
+
+# ---- the tree of terms
+
+
+def evaluated(term):
+    """Value of the arithmetic that a term prints."""
+    return eval(term.expression, {"__builtins__": {}, "max": max})  # noqa: S307 - that it re-evaluates is the promise
+
+
+# fmt: off
+EXPLAINED = {
+    "prefill":            lambda: deployment("qwen3-8b", "own").prefill(2048),
+    "decode":             lambda: deployment("qwen3-8b", "own").decode(2048, batch=3),
+    "chunked":            lambda: deployment("qwen3-8b", "own").chunked_prefill(5000, token_budget=2048),
+    "mixed step":         lambda: deployment("qwen3-8b", "own").step((512, 100, 1, 0), (1, 2048, 32)),
+    "windows":            lambda: deployment("gemma-2-9b", "own").decode(7000),
+    "learned positions":  lambda: deployment("gpt2-xl", "generation").prefill(100),
+    "summary":            lambda: deployment("lump", "own").decode(2048),
+    "universal":          lambda: deployment("falcon-7b", "universal").prefill(777),
+    "fp8 weights":        lambda: deployment("qwen3-8b", "fp8").prefill(1000),
+    "int4 weights":       lambda: deployment("qwen3-8b", "int4").decode(1000, batch=7),
+    "datasheet":          lambda: deployment("qwen3-8b", "datasheet").decode(100),
+    "datasheet, prefill": lambda: deployment("gemma-2-9b", "datasheet").prefill(5000),
+    "power limit":        lambda: deployment("qwen3-8b", "limited").prefill(3000, busy_s=0.013),
+    "loaded server":      lambda: deployment("qwen3-8b", "limited").prefill(3000, busy_s=math.inf),
+    "chunks, limited":    lambda: deployment("qwen3-8b", "limited").chunked_prefill(5000, token_budget=2048),
+    "decode of a request": lambda: deployment("qwen3-8b", "own").request(500, output_tokens=4).decode,
+    "a single output token": lambda: deployment("qwen3-8b", "own").request(500, output_tokens=1).decode,
+    "a chunk that samples nothing": lambda: deployment("qwen3-8b", "datasheet").step((512, 0, 1, 0)),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_every_printed_expression_gives_its_value(name):
+    """Evaluating the arithmetic of each term gives the term's value: passes, operators, times and counts."""
+    estimate = EXPLAINED[name]()
+    tree = explain(estimate)
+    assert tree.value == pytest.approx(estimate.time_s, rel=1e-12)
+    for term in tree.walk():
+        if term.expression:
+            assert evaluated(term) == pytest.approx(term.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_the_parts_of_a_total_sum_to_it(name):
+    """The passes under a whole, and the operators under a pass, add up to it."""
+    estimate = EXPLAINED[name]()
+    tree = explain(estimate)
+    passes = tree.children if len(estimate.steps) > 1 else ()
+    for total in (tree, *passes):
+        assert sum(child.value for child in total.children) == pytest.approx(total.value, rel=1e-9)
+
+
+def test_the_tree_names_weights_kv_and_small_kernels_with_their_shares():
+    """The decode step of Qwen3-8B on GB10: what takes its time can be read off the tree."""
+    text = str(deployment("qwen3-8b", "own").decode(2048).explain())
+    for said in ("weight bytes", "KV bytes", "silu_mul", "block_norm", "% of the pass", "launches", "attention"):
+        assert said in text
+    assert "datasheet bandwidth of gb10" in text
+
+
+def test_a_sweep_has_no_single_tree():
+    """explain() takes one point and says so."""
+    with pytest.raises(ValueError, match=r"explain\(\) takes one point, not \(2,\)"):
+        deployment("qwen3-8b", "own").decode([1, 2]).explain()
+
+
+def test_warnings_are_only_about_context():
+    """The one warning that these properties ignore is that of a context beyond the model's."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        deployment("gpt2-xl", "own").decode(5000)
+    assert [warning.category for warning in caught] == [ContextLengthWarning]
