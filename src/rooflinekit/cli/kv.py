@@ -1,8 +1,9 @@
 """``rooflinekit kv``: what the KV cache of a model takes, by kind of layer; no device is needed."""
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import named, show
+from rooflinekit.cli.output import named, remark, show
 from rooflinekit.specs.catalog import load_model
+from rooflinekit.units import MIB
 
 
 def kv(
@@ -20,3 +21,6 @@ def kv(
     precision = cache_precision(spec, kv_cache)
     rows = cache_rows(spec, precision, tokens, sequences)
     show(rows, form, title=f"{spec.id}: {precision.kv_cache} KV cache of {sequences:,} x {tokens:,} tokens")
+    if rows:
+        held = rows[-1]["kv_cache_bytes"]
+        remark(form, f"in all {held:,.0f} bytes, {held / MIB:,.1f} MiB")

@@ -44,4 +44,5 @@ def kv_cache_bytes(values_per_token: Real, tokens: Real, bytes_per_value: Real, 
     3.02e+08
     """
     held = tokens if window is None else np.minimum(tokens, window)
-    return values_per_token * held * bytes_per_value
+    size: Real = values_per_token * held * bytes_per_value
+    return size if np.ndim(size) else float(size)

@@ -1,6 +1,6 @@
 """What a deployment holds in memory: weights, and the KV cache of its sequences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from rooflinekit import units
 from rooflinekit.errors import DoesNotFitError
 from rooflinekit.operators.forward.rows import module_formats
 from rooflinekit.operators.kv_cache import kv_cache_bytes
-from rooflinekit.specs.model import Model
+from rooflinekit.specs.model import Layer, Model
 from rooflinekit.specs.parameters import layer_products
 from rooflinekit.specs.precision import Precision
 
@@ -44,9 +44,14 @@ def cache_shape(model: Model, precision: Precision) -> CacheShape:
     if model.summary is not None:
         values = 2.0 * model.summary.layers * model.summary.kv_heads * model.summary.head_dim
         return CacheShape(((None, values * precision.kv_bytes),))
+    return runs_cache(model.layer_runs, precision)
+
+
+def runs_cache(runs: Iterable[Layer], precision: Precision) -> CacheShape:
+    """Sum what some runs of layers hold."""
     sums: dict[int | None, float] = {}
     state = 0.0
-    for run in model.layer_runs:
+    for run in runs:
         mixer = run.mixer
         each = mixer.cached_per_token * precision.kv_bytes + mixer.index_bytes_per_token
         if each:

@@ -134,5 +134,5 @@ class Settled:
 
     def __repr__(self) -> str:
         """Give one line: model, device, formats and the basis of its times."""
-        held = f"{self.precision.weights.name} weights, {self.precision.kv_cache} KV"
+        held = f"{self.precision.described}, {self.precision.kv_cache} KV"
         return f"{self.model.id} on {self.device.id}: {held}, {self.timing.laws.basis}"

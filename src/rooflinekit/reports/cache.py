@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rooflinekit.phases.memory import CacheShape, cache_shape
-from rooflinekit.phases.resolve import resolve_precision
+from rooflinekit.phases.memory import CacheShape, cache_shape, runs_cache
+from rooflinekit.phases.resolve import Choices, resolve_precision
 from rooflinekit.specs.catalog import load_device
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.precision import Precision
@@ -12,7 +12,7 @@ from rooflinekit.specs.step import checked
 
 
 class Kind(NamedTuple):
-    """Layers that hold their K and V alike."""
+    """Layers that hold their K and V, latents or states alike."""
 
     layer: str
     layers: int
@@ -29,7 +29,7 @@ def cache_precision(model: Model, kv_cache: str | None = None) -> Precision:
     """
     # A device without rates: nothing about it bears on the cache, and no dtype is replaced for its sake.
     anywhere = load_device({"bandwidth_gb_per_s": 1.0})
-    return resolve_precision(model, anywhere, None, kv_cache, None).precision
+    return resolve_precision(model, anywhere, Choices(None, kv_cache, None, 0.0)).precision
 
 
 def cache_rows(model: Model, precision: Precision, tokens: float, sequences: float) -> list[dict[str, Any]]:
@@ -46,13 +46,11 @@ def cache_rows(model: Model, precision: Precision, tokens: float, sequences: flo
 
 
 def _kinds(model: Model, precision: Precision) -> Iterator[Kind]:
-    """Give each kind of layer, and all together where there is not just one."""
-    names = dict.fromkeys(run.mixer.name for run in model.layer_runs)
+    """Give each kind of layer that holds something, and all together where there is not just one."""
+    names = dict.fromkeys(run.mixer.name for run in model.layer_runs if run.mixer.cached_per_token or run.mixer.states)
     for name in names:
         runs = [run for run in model.layer_runs if run.mixer.name == name]
-        layers, mixer = sum(run.times for run in runs), runs[0].mixer
-        values = float(layers * mixer.cached_per_token)
-        yield Kind(name, layers, mixer.window, CacheShape(((mixer.window, values),), precision.kv_bytes))
+        yield Kind(name, sum(run.times for run in runs), runs[0].mixer.view, runs_cache(runs, precision))
     if len(names) != 1:
         yield Kind("all", model.layer_count, None, cache_shape(model, precision))
 
@@ -64,6 +62,7 @@ def _row(kind: Kind, tokens: float, sequences: float) -> dict[str, Any]:
         "layers": kind.layers,
         "window_tokens": kind.window_tokens,
         "kv_bytes_per_token": kind.cache.bytes_per_token,
+        "state_bytes": kind.cache.state_bytes,
         "sequence_kv_cache_bytes": held,
         "kv_cache_bytes": held * sequences,
     }

@@ -1,7 +1,9 @@
 """Number formats: what a weight takes in memory with its scales, and what the products on it compute in."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.specs.quantisation import PLAIN_FORMAT, Quantisation
@@ -56,6 +58,13 @@ _FORMATS = (
     WeightFormat("nf4", 4.5, None, "group of 64: 32-bit scale (bitsandbytes)"),
     WeightFormat("mxfp4", 4.25, None, "group of 32: 8-bit scale"),
     WeightFormat("nvfp4", 4.5, "fp4", "group of 16: 8-bit scale"),
+    WeightFormat("fp8-weight-only", 8, None, "one per tensor or row: not counted"),
+    WeightFormat("mxfp8", 8.25, "fp8", "group of 32: 8-bit scale"),
+    WeightFormat("mxfp4-fp8", 4.25, "fp8", "group of 32: 8-bit scale"),
+    WeightFormat("mxfp4-fp4", 4.25, "fp4", "group of 32: 8-bit scale"),
+    WeightFormat("nvfp4-weight-only", 4.5, None, "group of 16: 8-bit scale"),
+    WeightFormat("nf4-double", 4 + 8 / 64 + 32 / (64 * 256), None, "group of 64: 8-bit scale, itself in groups of 256"),
+    WeightFormat("nvfp4-weight-only", 4.5, None, "group of 16: 8-bit scale"),
     WeightFormat("mlx-4bit", 4.5, None, "group of 64: 16-bit scale and bias (MLX)"),
     WeightFormat("mlx-8bit", 8.5, None, "group of 64: 16-bit scale and bias (MLX)"),
     WeightFormat("q8_0", 8.5, None, "block of 32: 16-bit scale (GGUF)"),
@@ -88,15 +97,37 @@ _FORMATS = (
     WeightFormat("f64", 64, None, "none (GGUF)"),
 )
 WEIGHT_FORMATS: dict[str, WeightFormat] = {row.name: row for row in _FORMATS}
+#: Formats of any group: ``int4-g64`` (16-bit scale), ``int4-g64-zp`` (and a zero point of as many bits), ``-zp16``
+#: (of 16 bits), ``int3-row`` (one scale a row), each with the dtype that activations take; MLX's; fp8 in other blocks.
+_INTEGERS = re.compile(r"int([2-8])-(?:row|g(\d{1,6})(-zp16|-zp)?)(?:-(int8|fp8))?")
+_MLX = re.compile(r"mlx-([2-8])bit(?:-g(\d{1,6}))?")
+_BLOCKS = re.compile(r"fp8-block-(\d{1,6})x(\d{1,6})")
 
 
 def weight_format(name: str) -> WeightFormat:
-    """Look up a weight format.
+    """Look up a weight format, or work it out where its name gives bits and group size.
 
-    >>> weight_format("int4").bits
-    4.15625
+    >>> weight_format("int4").bits, weight_format("int4-g64").bits, weight_format("mlx-6bit").bits
+    (4.15625, 4.25, 6.5)
     """
-    return WEIGHT_FORMATS[one_of("weights", name, WEIGHT_FORMATS)]
+    known = WEIGHT_FORMATS.get(name) or _by_name(name)
+    return known or WEIGHT_FORMATS[one_of("weights", name, WEIGHT_FORMATS)]
+
+
+@cache
+def _by_name(name: str) -> WeightFormat | None:
+    """Work out a format from its bits and group size."""
+    if found := _INTEGERS.fullmatch(name):
+        bits, zero = int(found[1]), {None: 0, "-zp16": 16, "-zp": int(found[1])}[found[3]]
+        held = bits if found[2] is None else bits + (16 + zero) / max(int(found[2]), 1)
+        return WeightFormat(name, held, found[4], f"{name}: 16-bit scale, zero point of {zero} bits")
+    if found := _MLX.fullmatch(name):
+        size = max(int(found[2] or 64), 1)
+        return WeightFormat(name, int(found[1]) + 32 / size, None, f"group of {size}: 16-bit scale and bias (MLX)")
+    if found := _BLOCKS.fullmatch(name):
+        rows, columns = max(int(found[1]), 1), max(int(found[2]), 1)
+        return WeightFormat(name, 8 + 32 / (rows * columns), "fp8", f"32-bit scale per {rows} x {columns} block")
+    return None
 
 
 def kv_bytes_per_value(name: str) -> float:
@@ -133,6 +164,12 @@ class Precision:
     routing_skew: float = 0.0
 
     @property
+    def described(self) -> str:
+        """Name the weights' formats: of most matrices, and of those that rules tell apart."""
+        others = {rule.format for rule in self.scheme.rules} - {PLAIN_FORMAT, self.scheme.default, self.weights.name}
+        return f"{self.weights.name} weights" + "".join(f" and {name}" for name in sorted(others))
+
+    @property
     def value_bytes(self) -> float:
         """Bytes of an activation, and of a weight that stays unquantised (embedding, output layer, norms, biases)."""
         return DTYPES[self.dtype]
@@ -167,7 +204,7 @@ class Precision:
         return self._named(self.scheme.embedding)
 
     def _named(self, name: str) -> WeightFormat:
-        return self.plain if name == PLAIN_FORMAT else WEIGHT_FORMATS[name]
+        return self.plain if name == PLAIN_FORMAT else weight_format(name)
 
     def arithmetic_of(self, form: WeightFormat) -> str:
         """Dtype that a product over weights of this format computes in."""

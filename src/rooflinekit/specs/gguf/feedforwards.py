@@ -18,6 +18,8 @@ def read_feedforward(layer: Layer, *, alone: bool) -> FeedForwardHalf:
     else:
         return NoFeedForward(name="none"), {}
     norms, claimed = layer.norms(*_norm_names(layer, alone=alone))
+    if not norms and layer.keys.parallel is False:
+        layer.keys.refuse(f"`blk.{layer.index}.ffn_norm.weight` is missing")
     data = {"name": "feedforward", "norms": norms, "activation": layer.keys.traits.activation}
     block, parts = read(layer, data)
     return block, parts | claimed
@@ -32,16 +34,9 @@ def _norm_names(layer: Layer, *, alone: bool) -> tuple[str, ...]:
 
 
 def _dense(layer: Layer, data: dict[str, Any]) -> FeedForwardHalf:
-    data |= {"intermediate_size": layer.dimension("ffn_down.weight", 0), "gated": _is_gated(layer, "")}
+    data |= {"intermediate_size": layer.dimension("ffn_down.weight", 0), "gated": layer.keys.traits.gated}
     block = check(DenseFeedForward, data | {"bias": layer.has("ffn_down.bias")}, str(layer.keys.path))
     return block, _gated(layer, "", "mlp", block.intermediate_size, gated=block.gated, biased=block.bias)
-
-
-def _is_gated(layer: Layer, suffix: str) -> bool:
-    """Tell whether there is a gate: a matrix of its own, or the first half of the up projection's columns."""
-    if layer.has(f"ffn_gate{suffix}.weight", f"ffn_gate_up{suffix}.weight"):
-        return True
-    return layer.dimension(f"ffn_up{suffix}.weight", 1) == 2 * layer.dimension(f"ffn_down{suffix}.weight", 0)
 
 
 def _gated(layer: Layer, suffix: str, module: str, width: int, *, gated: bool, biased: bool = False) -> Parts:
@@ -51,7 +46,7 @@ def _gated(layer: Layer, suffix: str, module: str, width: int, *, gated: bool, b
     if not gated:
         return parts | matrix(f"ffn_up{suffix}", hidden, width, up, biased=biased)
     gate = f"{module}.{_GATE}"
-    if not layer.has(f"ffn_gate{suffix}.weight"):
+    if layer.keys.traits.merged_gate and not layer.has(f"ffn_gate{suffix}.weight"):
         return parts | matrix(f"ffn_up{suffix}", hidden, 2 * width, gate, up, biased=biased)
     parts |= matrix(f"ffn_gate{suffix}", hidden, width, gate, biased=biased)
     return parts | matrix(f"ffn_up{suffix}", hidden, width, up, biased=biased)
@@ -59,7 +54,7 @@ def _gated(layer: Layer, suffix: str, module: str, width: int, *, gated: bool, b
 
 def _mixture(layer: Layer, data: dict[str, Any]) -> FeedForwardHalf:
     data |= {"experts": layer.count("expert_count"), "experts_per_token": layer.count("expert_used_count")}
-    data |= {"intermediate_size": layer.dimension("ffn_down_exps.weight", 0), "gated": _is_gated(layer, "_exps")}
+    data |= {"intermediate_size": layer.dimension("ffn_down_exps.weight", 0), "gated": layer.keys.traits.gated}
     shared = layer.dimension("ffn_down_shexp.weight", 0)
     data |= {"shared_intermediate_size": shared, "shared_gate": layer.has("ffn_gate_inp_shexp.weight")}
     data |= {"latent_size": layer.dimension("ffn_latent_down.weight", 1) or None}
@@ -88,8 +83,8 @@ def _experts(layer: Layer, block: MixtureFeedForward) -> Parts:
     """Claim the routed experts, each kind of matrix in one tensor for all of them; gate and up may be one."""
     many, inner, width = block.experts, block.width(layer.hidden), block.intermediate_size
     apart = {"ffn_gate_exps": width, "ffn_up_exps": width} if block.gated else {"ffn_up_exps": width}
-    if block.gated and not layer.has("ffn_gate_exps.weight"):
-        apart = {"ffn_gate_up_exps" if layer.has("ffn_gate_up_exps.weight") else "ffn_up_exps": 2 * width}
+    if block.gated and layer.has("ffn_gate_up_exps.weight"):
+        apart = {"ffn_gate_up_exps": 2 * width}
     parts = _stacked(many, "ffn_down_exps", width, inner, f"mlp.experts.{_DOWN}", biased=block.bias)
     for name, columns in apart.items():
         parts |= _stacked(many, name, inner, columns, "mlp.experts.gate_up_proj", biased=block.bias)

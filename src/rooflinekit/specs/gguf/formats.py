@@ -92,7 +92,8 @@ def _rules(held: Sequence[Held], default: str) -> tuple[Rule, ...]:
         parent = by_module.get(module.rpartition(".")[0])
         if parent == formats:
             continue
-        usual = Counter(formats.values()).most_common(1)[0][0]
+        counts = Counter(formats.values())
+        usual = max(counts, key=lambda name: (counts[name], name == default))
         single += _exceptions(module, formats, usual)
         general += [Rule(module, usual)] if usual != default or parent is not None else []
     return (*single, *general)

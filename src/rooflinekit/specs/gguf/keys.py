@@ -42,6 +42,12 @@ class Keys:
         """Tell whether the file has the key."""
         return self.raw(name) is not None
 
+    @property
+    def parallel(self) -> bool | None:
+        """Whether attention and feed-forward run side by side; None is told by a missing norm."""
+        value = self.raw("use_parallel_residual")
+        return value if isinstance(value, bool) else self.traits.parallel
+
     def count(self, name: str, layer: int | None = None, default: int | None = None, least: int = 1) -> int:
         """Take a count; from a list with one value a layer, that layer's."""
         value = self.raw(name)

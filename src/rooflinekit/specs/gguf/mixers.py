@@ -18,6 +18,8 @@ def read_mixer(layer: Layer) -> MixerHalf:
     if read is None:
         return NoMixer(name="none"), {}
     norms, claimed = layer.norms("attn_norm", "attn_norm_2", *_norm_behind(layer))
+    if not norms:
+        layer.keys.refuse(f"`blk.{layer.index}.attn_norm.weight` is missing")
     mixer, parts = read(layer, {"name": "mixer", "norms": norms})
     return mixer, parts | claimed
 
@@ -37,7 +39,7 @@ def _grouped(layer: Layer, data: dict[str, Any]) -> MixerHalf:
     data |= {"heads": heads, "kv_heads": layer.count("attention.head_count_kv", heads), "head_dim": width}
     value = layer.count("attention.value_length", width)
     data |= {"value_dim": value if value != width else None, **_biases(layer), **_view(layer)}
-    gate = layer.has("attn_gate.weight") or layer.elements("attn_q.weight") == 2 * heads * width * layer.hidden
+    gate = layer.has("attn_gate.weight") or layer.keys.traits.output_gate
     data |= {"qk_norm": _qk_norm(layer, heads, width), "output_gate": gate, "sinks": layer.has("attn_sinks.weight")}
     mixer = check(GroupedQueryAttention, data, str(layer.keys.path))
     return mixer, _projections(layer, mixer) | _small(mixer)

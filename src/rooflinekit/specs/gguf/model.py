@@ -27,6 +27,8 @@ _ASIDE = re.compile(
     r"rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.(rope_freqs\.weight|attn_rot_embd\.weight|"
     r"rope_factors_(long|short)\.weight|exp_probs_b(\.bias)?|.+\.(input_)?scale)|.+\.input_scale"
 )
+#: Tensors that like layers may have or not: sinks in windowed layers alone, an indexer in every fourth.
+_NOT_IN_ALL = ("attn_sinks", "indexer.")
 _AHEAD = ("nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm")
 _MOST_NAMED = 4
 _LABELS = {"gqa": "full", "gated_deltanet": "deltanet", "shortconv": "conv"}
@@ -74,6 +76,7 @@ def load_gguf(path: str | Path) -> Model:
         claims |= {f"blk.{read.layer.index}.{name}": part for name, part in read.parts.items()}
     _check_claims(keys, tensors, claims)
     body, tail = _parted(keys, layers)
+    _check_alike(keys, body)
     data |= _blocks(body, tail) | _formats(keys, body, tensors) | _described(header, keys)
     data["notes"] = (f"the tensors take {header.stored_bytes} bytes", *data["notes"], *_aside_note(aside))
     return _counted(check(Model, data, str(header.path)), keys, tensors)
@@ -153,10 +156,8 @@ def _tables(keys: Keys, tensors: Mapping[str, Tensor], hidden: int) -> tuple[Par
 
 
 def _is_parallel(keys: Keys, tensors: Mapping[str, Tensor]) -> bool:
-    listed = keys.raw("use_parallel_residual")
-    if isinstance(listed, bool):
-        return listed
-    return keys.traits.parallel or (keys.architecture == "stablelm" and "blk.0.ffn_norm.weight" not in tensors)
+    told = keys.parallel
+    return "blk.0.ffn_norm.weight" not in tensors if told is None else told
 
 
 def _positions(keys: Keys, tensors: Mapping[str, Tensor], hidden: int) -> tuple[Parts, dict[str, Any]]:
@@ -194,6 +195,17 @@ def _check_claims(keys: Keys, tensors: Mapping[str, Tensor], claims: Parts) -> N
     if faults:
         more = f" and {len(faults) - _MOST_NAMED} more" if len(faults) > _MOST_NAMED else ""
         keys.refuse(f"tensors do not fit a {keys.architecture}: {', '.join(faults[:_MOST_NAMED])}{more}")
+
+
+def _check_alike(keys: Keys, body: Iterable[Read]) -> None:
+    """Refuse a layer that lacks a norm or a bias of its like: its count would fit, but no engine could run it."""
+    first: dict[tuple[str, str], frozenset[str]] = {}
+    for read in body:
+        names = frozenset(name for name in read.parts if not name.startswith(_NOT_IN_ALL))
+        alike = first.setdefault((read.mixer.kind, read.feedforward.kind), names)
+        if names != alike:
+            name = min(names ^ alike)
+            keys.refuse(f"`{name}` is in some layers and not in others of their kind: see blk.{read.layer.index}")
 
 
 def _counted(model: Model, keys: Keys, tensors: Mapping[str, Tensor]) -> Model:

@@ -79,5 +79,9 @@ def naming(file: Path, data: Mapping[str, Any]) -> Naming:
     if isinstance(stated, str) and _HUB_NAME.fullmatch(stated):
         name = stated.rsplit("/", maxsplit=1)[-1]
     else:
-        name = file.absolute().parent.name if file.name == CONFIG else file.stem.replace("__", "/").rsplit("/", maxsplit=1)[-1]
+        name = (
+            file.absolute().parent.name
+            if file.name == CONFIG
+            else file.stem.replace("__", "/").rsplit("/", maxsplit=1)[-1]
+        )
     return Naming(identifier(name), name or "custom")

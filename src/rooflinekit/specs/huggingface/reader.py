@@ -130,7 +130,13 @@ def _by_keys(inner: Config) -> list[str]:
     if data.get("kv_lora_rank"):
         return ["deepseek_v32" if data.get("index_topk") else "deepseek_v3"]
     if any(data.get(key) for key in keys.EXPERTS):
-        return ["deepseek" if data.get("n_routed_experts") else "qwen3_moe" if data.get("moe_intermediate_size") else "mixtral"]
+        return [
+            "deepseek"
+            if data.get("n_routed_experts")
+            else "qwen3_moe"
+            if data.get("moe_intermediate_size")
+            else "mixtral"
+        ]
     return ["mistral" if data.get("sliding_window") else "llama"]
 
 
@@ -262,6 +268,8 @@ def identifier(name: str) -> str:
     >>> identifier("Qwen/Qwen3-8B"), identifier("gemma_4..E2B-")
     ('qwen-qwen3-8b', 'gemma-4.e2b')
     """
-    words = "".join(letter if letter.isascii() and letter.isalnum() or letter == "." else "-" for letter in name.lower())
+    words = "".join(
+        letter if letter.isascii() and letter.isalnum() or letter == "." else "-" for letter in name.lower()
+    )
     parts = [part for part in words.replace(".", "-.").split("-") if part.strip(".")]
     return "-".join(parts).replace("-.", ".").strip(".-") or "custom"

@@ -122,7 +122,9 @@ def _gpt_neo_kinds(config: Config, layers: int) -> list[str]:
     given = config.listing("attention_layers", length=layers)
     groups = config.listing("attention_types")
     if given is None:
-        shaped = all(isinstance(group, list) and len(group) == 2 and isinstance(group[0], list) for group in groups or ())  # noqa: PLR2004, E501 - [kinds, times]
+        shaped = all(
+            isinstance(group, list) and len(group) == 2 and isinstance(group[0], list) for group in groups or ()
+        )  # noqa: PLR2004, E501 - [kinds, times]
         whole = shaped and all(isinstance(group[1], int) and group[1] <= layers for group in groups or ())
         given = [kind for group in groups or () for kind in group[0] * group[1]] if whole else []
     if len(given) != layers or not set(map(str, given)) <= {"global", "local"}:
@@ -185,7 +187,9 @@ FAMILIES: dict[str, Family] = {
     "qwen2_vl_text": _QWEN2,
     "qwen3": _QWEN2._replace(q_bias="attention_bias", o_bias="attention_bias", qk_norm="head", head_dim=128),
     "mimo": _QWEN2._replace(prediction=Prediction("num_nextn_predict_layers")),
-    "qwen": LLAMA._replace(q_bias=True, o_bias=False, feedforwards=_qwen1_dense, skipped=("no_bias", "padded_vocab_size")),
+    "qwen": LLAMA._replace(
+        q_bias=True, o_bias=False, feedforwards=_qwen1_dense, skipped=("no_bias", "padded_vocab_size")
+    ),
     "phi3": LLAMA._replace(kinds=all_windowed),
     "phi": _PHI,
     "phi-msft": _PHI,
@@ -230,11 +234,21 @@ FAMILIES: dict[str, Family] = {
         tied=False, q_bias=("attention_bias", True), o_bias=("attention_bias", True), extras=_neox_extras
     ),
     "opt": _CLASSIC._replace(
-        activation="relu", q_bias=("enable_bias", True), o_bias=("enable_bias", True), mlp_bias=("enable_bias", True), extras=_opt
+        activation="relu",
+        q_bias=("enable_bias", True),
+        o_bias=("enable_bias", True),
+        mlp_bias=("enable_bias", True),
+        extras=_opt,
     ),
     "bloom": _CLASSIC._replace(extras=_bloom),
     "falcon": _CLASSIC._replace(mixers=_falcon_mixers, feedforwards=_falcon_dense, extras=_falcon_extras),
     "mpt": _CLASSIC._replace(
-        norm=_BARE_LAYERNORM, q_bias=False, o_bias=False, mlp_bias=False, mixers=_mpt_mixers, feedforwards=_mpt_dense, extras=_mpt_extras
+        norm=_BARE_LAYERNORM,
+        q_bias=False,
+        o_bias=False,
+        mlp_bias=False,
+        mixers=_mpt_mixers,
+        feedforwards=_mpt_dense,
+        extras=_mpt_extras,
     ),
 }

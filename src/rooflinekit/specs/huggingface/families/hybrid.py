@@ -41,7 +41,7 @@ def _deltanet_mixers(config: Config, layers: int, family: Family) -> Half:
     config.only("attn_output_gate", True)
     config.skip("output_gate_type")
     linear = {
-        "name": "linear",
+        "name": "gated_deltanet",
         "kind": "gated_deltanet",
         "key_heads": config.count("linear_num_key_heads"),
         "value_heads": config.count("linear_num_value_heads"),
@@ -50,11 +50,14 @@ def _deltanet_mixers(config: Config, layers: int, family: Family) -> Half:
         "conv_kernel": config.count("linear_conv_kernel_dim", default=4),
         **_state_bytes(config),
     }
-    return Half([attention(config, family, "full", output_gate=True), linear], layer_kinds(config, layers, family))
+    kinds = ["gated_deltanet" if kind == "linear" else kind for kind in layer_kinds(config, layers, family)]
+    return Half([attention(config, family, "full", output_gate=True), linear], kinds)
 
 
 def _unnamed_module(_config: Config, _layers: int) -> dict[str, Any]:
-    note = "checkpoints of this family may hold a next-token-prediction layer that config.json does not name: not counted"
+    note = (
+        "checkpoints of this family may hold a next-token-prediction layer that config.json does not name: not counted"
+    )
     return {"notes": (note,)}
 
 
@@ -69,7 +72,7 @@ def _qwen3_5_extras(config: Config, _layers: int) -> dict[str, Any]:
 def _mamba1_block(config: Config, inner: int, **fields: object) -> Block:
     _, rank = config.find("time_step_rank", "mamba_dt_rank")
     block: Block = {
-        "name": "mamba",
+        "name": "mamba1",
         "kind": "mamba1",
         "inner": inner,
         "state": config.count("state_size", "mamba_d_state", default=16),
@@ -85,18 +88,18 @@ def _mamba_mixers(config: Config, layers: int, _family: Family) -> Half:
     expand, hidden = config.number("expand", default=2.0), config.count(*keys.HIDDEN)
     config.skip(*keys.ACTIVATION)
     inner = config.count("intermediate_size", "d_inner", default=int(expand * hidden))
-    return Half([_mamba1_block(config, inner)], ["mamba"] * layers)
+    return Half([_mamba1_block(config, inner)], ["mamba1"] * layers)
 
 
 def _mamba2_mixers(config: Config, layers: int, _family: Family) -> Half:
     config.only("use_bias", False)
     config.skip(*keys.ACTIVATION, "expand", "time_step_rank")
-    return Half([_mamba2_block(config)], ["mamba"] * layers)
+    return Half([mamba2_block(config)], ["mamba2"] * layers)
 
 
-def _mamba2_block(config: Config) -> Block:
+def mamba2_block(config: Config) -> Block:
     return {
-        "name": "mamba",
+        "name": "mamba2",
         "kind": "mamba2",
         "heads": config.count("mamba_num_heads", "mamba_n_heads", "num_heads"),
         "head_dim": config.count("mamba_head_dim", "mamba_d_head", "head_dim", default=64),
@@ -121,7 +124,7 @@ def _jamba_mixers(config: Config, layers: int, family: Family) -> Half:
     period, offset = config.count("attn_layer_period", default=8), config.natural("attn_layer_offset")
     inner = int(config.number("mamba_expand", default=2.0) * config.count(*keys.HIDDEN))
     config.skip("layers_block_type")
-    names = ["full" if index % period == offset else "mamba" for index in range(layers)]
+    names = ["full" if index % period == offset else "mamba1" for index in range(layers)]
     return Half([attention(config, family, "full"), _mamba1_block(config, inner, inner_norms=True)], names)
 
 
@@ -140,8 +143,8 @@ def _jamba_feedforwards(config: Config, layers: int, family: Family) -> Half:
 def _granite_mixers(config: Config, layers: int, family: Family) -> Half:
     config.only("mamba_proj_bias", False)
     config.skip("mamba_expand", "layers_block_type")
-    kinds = ["mamba" if kind == "linear" else kind for kind in layer_kinds(config, layers, family)]
-    mamba = [_mamba2_block(config)] if "mamba" in kinds else []
+    kinds = ["mamba2" if kind == "linear" else kind for kind in layer_kinds(config, layers, family)]
+    mamba = [mamba2_block(config)] if "mamba2" in kinds else []
     return Half([attention(config, family, "full"), *mamba], kinds)
 
 
@@ -174,8 +177,8 @@ def _lfm2_mixers(config: Config, layers: int, family: Family) -> Half:
     for key in ("block_dim", "conv_dim", "conv_dim_out"):
         config.only(key, hidden)
     config.only("num_heads", config.count("num_attention_heads"))
-    kinds = ["conv" if kind == "linear" else kind for kind in layer_kinds(config, layers, family)]
-    conv = {"name": "conv", "kind": "shortconv", "width": hidden, "conv_kernel": config.count("conv_L_cache")}
+    kinds = ["shortconv" if kind == "linear" else kind for kind in layer_kinds(config, layers, family)]
+    conv = {"name": "shortconv", "kind": "shortconv", "width": hidden, "conv_kernel": config.count("conv_L_cache")}
     return Half([attention(config, family, "full"), conv], kinds)
 
 
@@ -252,10 +255,22 @@ FAMILIES: dict[str, Family] = {
         mixers=_granite_mixers, feedforwards=_granite_feedforwards, extras=_granite_extras
     ),
     "lfm2": LLAMA._replace(
-        mixers=_lfm2_mixers, feedforwards=_lfm2_dense, tied=True, qk_norm="head", kinds=_lfm2_kinds, q_bias=False, o_bias=False
+        mixers=_lfm2_mixers,
+        feedforwards=_lfm2_dense,
+        tied=True,
+        qk_norm="head",
+        kinds=_lfm2_kinds,
+        q_bias=False,
+        o_bias=False,
     ),
     "lfm2_moe": LLAMA._replace(
-        mixers=_lfm2_mixers, feedforwards=_lfm2_mixture, tied=True, qk_norm="head", kinds=_lfm2_kinds, q_bias=False, o_bias=False
+        mixers=_lfm2_mixers,
+        feedforwards=_lfm2_mixture,
+        tied=True,
+        qk_norm="head",
+        kinds=_lfm2_kinds,
+        q_bias=False,
+        o_bias=False,
     ),
     "minimax_m1": LLAMA._replace(mixers=_minimax_mixers, feedforwards=_minimax_mixture),
     "minimax_text_01": LLAMA._replace(mixers=_minimax_mixers, feedforwards=_minimax_mixture),

@@ -53,7 +53,9 @@ def _indexer_kinds(config: Config, layers: int) -> list[str]:
     config.only("index_topk_pattern")
     every, offset = config.count("index_topk_freq", default=1), config.natural("index_skip_topk_offset")
     if given is None:
-        return ["full" if index < offset or (index - offset) % every == every - 1 else "shared" for index in range(layers)]
+        return [
+            "full" if index < offset or (index - offset) % every == every - 1 else "shared" for index in range(layers)
+        ]
     if not set(map(str, given)) <= {"full", "shared"}:
         config.refuse("indexer_types", given, "`full` and `shared`")
     return [str(kind) for kind in given]

@@ -9,7 +9,7 @@ from rooflinekit.specs.huggingface.config import Config
 from rooflinekit.specs.huggingface.families.blocks import attention, dense_block, mixture_block
 from rooflinekit.specs.huggingface.families.dense import LLAMA
 from rooflinekit.specs.huggingface.families.family import Block, Family, Half
-from rooflinekit.specs.huggingface.families.hybrid import _mamba2_block
+from rooflinekit.specs.huggingface.families.hybrid import mamba2_block
 from rooflinekit.specs.huggingface.families.mixtures import shared_width
 
 _NONE: Block = {"name": "none", "kind": "none"}
@@ -22,7 +22,7 @@ _WORDS = {
     "mlp": "mlp",
     "moe": "moe",
 }
-_MIXERS = {"mamba": "mamba", "attention": "full"}
+_MIXERS = {"mamba": "mamba2", "attention": "full"}
 _FEEDFORWARDS = {"mlp": "dense", "moe": "moe"}
 
 
@@ -60,7 +60,7 @@ def _nemotron_mixers(config: Config, layers: int, family: Family) -> Half:
     config.skip("expand", "mamba_hidden_act", "time_step_rank", "sliding_window", "layer_types")
     names = [_MIXERS.get(part, "none") for part in _layers_of(config, layers)]
     found: Sequence[Block] = [attention(config, family, "full"), _NONE]
-    return Half([*found, _mamba2_block(config)] if "mamba" in names else found, names)
+    return Half([*found, mamba2_block(config)] if "mamba2" in names else found, names)
 
 
 def _nemotron_feedforwards(config: Config, layers: int, family: Family) -> Half:
