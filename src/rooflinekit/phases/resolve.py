@@ -35,6 +35,8 @@ def resolve_precision(
     if stored not in PLAIN and dtype == "fp32":
         dtype = "bf16"
         notes.append(f"{held.name} weights of an fp32 checkpoint: what stays unquantised is bf16, as engines do")
+    if weights is None and model.dtype == "fp32":
+        notes.append(f'{model.id} is an fp32 checkpoint: many engines load it at 16 bits, as weights="bf16" does')
     product = compute or held.arithmetic or dtype
     one_of("compute", product, DTYPES)
     if compute in PLAIN:

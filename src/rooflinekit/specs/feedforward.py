@@ -3,7 +3,7 @@
 from typing import Literal
 
 from rooflinekit.specs.mixer import Product
-from rooflinekit.specs.spec import Count, Spec
+from rooflinekit.specs.spec import Count, NotNegativeInt, Spec
 
 
 class DenseFeedForward(Spec):
@@ -15,7 +15,7 @@ class DenseFeedForward(Spec):
     gated: bool = True
     activation: Literal["silu", "gelu", "relu", "relu2"] = "silu"
     bias: bool = False
-    norms: int = 1
+    norms: NotNegativeInt = 1
 
     def products(self, hidden_size: int) -> tuple[Product, ...]:
         """List the linear layers."""

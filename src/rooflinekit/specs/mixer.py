@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import model_validator
 
-from rooflinekit.specs.spec import Count, Spec
+from rooflinekit.specs.spec import Count, NotNegativeInt, Spec
 
 
 class Product(NamedTuple):
@@ -36,7 +36,7 @@ class GroupedQueryAttention(Spec):
     o_bias: bool = False
     qk_norm: Literal["head", "full", "per_head"] | None = None
     window: Count | None = None
-    norms: int = 1
+    norms: NotNegativeInt = 1
     value_from_key: bool = False
     shares_kv: bool = False
 
