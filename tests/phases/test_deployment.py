@@ -363,6 +363,9 @@ SIZES = [
     (lambda: QWEN.step((1, 2, 3, 4, 5)),                      r".*\(new_tokens, context_tokens, sequences"),
     (lambda: QWEN.step(5),                                    r".*\(new_tokens, context_tokens, sequences"),
     (lambda: QWEN.decode([1, 2], batch=[1, 2, 3]),            r".*broadcast"),
+    (lambda: QWEN.prefill([1, 2], cached_tokens=[0, 0, 0]),   r".*broadcast"),
+    (lambda: QWEN.request([1, 2], output_tokens=[1, 2, 3]),   r".*broadcast"),
+    (lambda: QWEN.chunked_prefill([5, 6], token_budget=2),    r"prompt_tokens=\[5, 6\]|.*one prompt|.*single"),
     (lambda: QWEN.batch_curve(5, batch=[0]),                  r"batch=.*: expected a number, above 0"),
     (lambda: QWEN.crossover(scope="all"),                     r"scope='all': expected 'products' or 'pass'"),
     (lambda: QWEN.decode(1).operator("mlp"),               r"no operator 'mlp': this pass has embedding, block_norm, "),
@@ -621,6 +624,22 @@ def test_a_sweep_of_single_output_tokens_has_no_decode_step():
     r = QWEN.request([100, 200], output_tokens=1)
     assert r.decode.time_s.tolist() == [0, 0]
     assert r.end_to_end_s.tolist() == r.prefill.time_s.tolist()
+
+
+def test_a_sweep_of_requests_has_one_shape():
+    """Whichever argument is swept, prefix and load among them, the request says its points in one line."""
+    sweeps = [
+        QWEN.request(100, output_tokens=[1, 2]),
+        QWEN.request([100, 200], output_tokens=2),
+        QWEN.request(100, output_tokens=3, cached_tokens=[0, 50]),
+        QWEN.request(100, output_tokens=3, busy_s=[0, 1]),
+    ]
+    for sweep in sweeps:
+        assert re.fullmatch(r"request: .*2.* points \(gb10/vllm-0\.31/bf16\)", repr(sweep))
+        assert np.shape(sweep.end_to_end_s) == np.shape(sweep.decode.time_s) == (2,)
+    for index, cached in enumerate((0, 50)):
+        single = QWEN.request(100, output_tokens=3, cached_tokens=cached)
+        assert sweeps[2].end_to_end_s[index] == pytest.approx(single.end_to_end_s, rel=1e-12)
 
 
 # ---- where the phases turn

@@ -380,6 +380,43 @@ def test_windows(published, tmp_path):
         load_gguf(file.write(tmp_path / "none.gguf", data=False))
 
 
+def test_layers_of_one_half(tmp_path):
+    """Nemotron-H: each layer is a mixer or a feed-forward, with one norm."""
+    keys = {"ssm__conv_kernel": 4, "ssm__inner_size": 128, "ssm__state_size": 16, "ssm__time_step_rank": 8}
+    file = File("nemotron_h", 64, 3, 96, **heads(4, [0, 2, 0], 16), **keys, ssm__group_count=2).add(output=(64, 96))
+    file.layers(
+        [0], attn_norm=(64,), ssm_in=(64, 328), ssm_conv1d=(4, 192), ssm_conv1d_b=(192,), ssm_dt_b=(8,),
+        ssm_a=(1, 8), ssm_d=(1, 8), ssm_norm=(64, 2), ssm_out=(128, 64),
+    ).layers([1], **attention(64, 4, 2, 16))  # fmt: skip
+    file.layers([2], attn_norm=(64,), ffn_up=(64, 256), ffn_down=(256, 64))
+    model = load_gguf(file.write(tmp_path / "nemotron.gguf", data=False))
+    kinds = [(run.mixer.kind, run.mixer.norms, run.feedforward.kind, run.feedforward.norms) for run in model.layer_runs]
+    assert kinds == [("mamba2", 1, "none", 0), ("gqa", 1, "none", 0), ("none", 0, "dense", 1)]
+    assert (model.feedforwards[1].activation, model.feedforwards[1].gated, model.position) == ("relu2", False, "none")
+
+
+def test_norms_of_the_whole_projection(tmp_path):
+    """OLMo 2 normalises whole projections, and behind each half alone."""
+    norms = {"attn_q_norm": (64,), "attn_k_norm": (32,), "post_attention_norm": (64,), "post_ffw_norm": (64,)}
+    file = File("olmo2", 64, 2, 96, **heads(4, 2)).add(output=(64, 96))
+    file.layers(range(2), **attention(64, 4, 2, 16), **dense(64, 128), **norms)
+    for index in range(2):
+        del file.tensors[f"blk.{index}.attn_norm.weight"], file.tensors[f"blk.{index}.ffn_norm.weight"]
+    (run,) = load_gguf(file.write(tmp_path / "olmo.gguf", data=False)).layer_runs
+    assert (run.mixer.qk_norm, run.mixer.norms, run.feedforward.norms) == ("full", 1, 1)
+
+
+def test_layers_without_rotation(tmp_path):
+    """Every fourth layer of SmolLM3, and the layers of Llama 4 that see everything."""
+    file = File("smollm3", 64, 8, 96, **heads(4, 2)).layers(range(8), **attention(64, 4, 2, 16), **dense(64, 128))
+    smol = load_gguf(file.write(tmp_path / "smol.gguf", data=False))
+    assert [(run.mixer.rotary, run.times) for run in smol.layer_runs] == [(True, 3), (False, 1)] * 2
+    file.architecture = "llama4"
+    scout = load_gguf(file.write(tmp_path / "scout.gguf", data=False))
+    seen = [(run.mixer.rotary, run.mixer.window, run.mixer.chunked, run.times) for run in scout.layer_runs]
+    assert seen == [(True, 8192, True, 3), (False, None, False, 1)] * 2
+
+
 def test_prediction_module(tmp_path):
     """Layers that predict ahead come last and are counted apart."""
     norms = {"nextn__enorm": (64,), "nextn__hnorm": (64,), "nextn__shared_head_norm": (64,)}

@@ -4,7 +4,7 @@ import sys
 
 import huggingface_hub
 import pytest
-from huggingface_hub import constants, errors, file_download
+from huggingface_hub import constants, errors
 
 from rooflinekit.errors import SpecError
 from rooflinekit.specs.hub import fetch_config, is_hub_id
@@ -14,7 +14,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache, and a Hub that is offline."""
+    """Give an empty cache, and take the Hub offline."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     return tmp_path

@@ -140,7 +140,10 @@ def _weights(rows: Sequence[KernelRow]) -> NDArray[np.float64]:
 def _get(efficiency: Efficiency, field: str) -> float:
     value: Any = efficiency
     for part in field.split("."):
-        value = getattr(value, part)
+        value = getattr(value, part, None)
+        if value is None:
+            message = f"{field}: {efficiency.name} has no such constant to free; give `start` one"
+            raise InvalidInputError(message)
     return float(value)
 
 

@@ -44,7 +44,9 @@ def attention_scores(new_tokens: Real, context_tokens: Real, window: float | Non
     """
     if window is None:
         return new_tokens * context_tokens + new_tokens * (new_tokens + 1.0) / 2.0
-    growing = np.clip(window - context_tokens, 0.0, new_tokens)  # new tokens whose view the window does not cap yet
+    growing = np.minimum(
+        np.maximum(window - context_tokens, 0.0), new_tokens
+    )  # new tokens whose view the window does not cap yet
     capped = new_tokens - growing
     result: Real = growing * context_tokens + growing * (growing + 1.0) / 2.0 + capped * window
     return result if np.ndim(result) else float(result)

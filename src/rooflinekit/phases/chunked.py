@@ -16,6 +16,9 @@ def chunked_prefill(
     deployment: "Deployment", prompt_tokens: int, token_budget: int, *, cached_tokens: int, busy_s: float
 ) -> Estimate:
     """Cut the prompt into chunks, time each as a step, and keep them together as one estimate."""
+    if any(np.ndim(size) for size in (prompt_tokens, token_budget, cached_tokens)):
+        message = "chunked_prefill takes one prompt at a time: expected single numbers"
+        raise InvalidInputError(message)
     checked("prompt_tokens", prompt_tokens, positive=True)
     checked("token_budget", token_budget, positive=True)
     checked("cached_tokens", cached_tokens)

@@ -36,9 +36,9 @@ class Deployment(Settled):
         ``"vllm"`` or ``"vllm-0.31"``: whose efficiency to prefer. None takes the device's default entry.
     weights : str, optional
         Format of the linear layers' weights (``"bf16"``, ``"fp8"``, ``"int8"``, ``"int4"``, ...). None is the
-        checkpoint's dtype. Embedding, output layer and norms stay at 16 bits.
+        checkpoint's dtype. Embedding, output layer and norms stay in the checkpoint's dtype.
     kv_cache : str, optional
-        Dtype of the KV cache; None is the model's own 16-bit dtype, whatever the weights are.
+        Dtype of the KV cache; None is the model's own dtype, whatever format the weights are in.
     compute : str, optional
         Arithmetic dtype of the products; None is what the format computes in (weight-only formats: 16 bits).
     efficiency : str or Efficiency
@@ -176,6 +176,7 @@ class Deployment(Settled):
         checked("prompt_tokens", prompt_tokens, positive=True)
         checked("batch", batch, positive=True)
         checked("cached_tokens", cached_tokens)
+        points_shape(prompt_tokens, cached_tokens)
         new = np.subtract(prompt_tokens, cached_tokens)
         if not bool(np.all(new > 0)):
             message = f"cached_tokens={cached_tokens!r}: expected fewer than prompt_tokens={prompt_tokens!r}"
@@ -411,7 +412,7 @@ class Deployment(Settled):
 def _callers_level() -> int:
     """Stack level of the first line outside the library, so that a warning points at who asked."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001 - `warnings` can skip files by itself only from Python 3.12 on
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("rooflinekit"):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "rooflinekit":
         level, frame = level + 1, frame.f_back
     return level
 

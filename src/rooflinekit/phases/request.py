@@ -7,7 +7,7 @@ import numpy as np
 
 from rooflinekit import units
 from rooflinekit.phases.estimate import Estimate, Value
-from rooflinekit.specs.step import Group, Real, checked
+from rooflinekit.specs.step import Group, Real, checked, points_shape
 
 if TYPE_CHECKING:
     from rooflinekit.phases.deployment import Deployment
@@ -45,8 +45,8 @@ class Request:
 
     def __repr__(self) -> str:
         """Give one line."""
-        if self.prefill.shape != ():
-            return f"request: {self.prefill.shape} points ({self.prefill.basis})"
+        if self.decode.shape != ():
+            return f"request: {self.decode.shape} points ({self.prefill.basis})"
         first, each, end = self.time_to_first_token_s, self.time_per_output_token_s, self.end_to_end_s
         between = "" if np.isnan(each) else f"TPOT {units.duration(each)}, "
         times = f"TTFT {units.duration(first)}, {between}end to end {units.duration(end)}"
@@ -67,10 +67,10 @@ def plan_request(deployment: "Deployment", sizes: RequestSizes) -> Request:
     """Lay out the prefill and every decode step of each request; the steps are exact, one point each."""
     prompt_tokens, output_tokens, batch, cached_tokens, busy_s = sizes
     checked("output_tokens", output_tokens, minimum=1, whole=True)
+    shape = points_shape(*sizes)
     prefill = deployment.prefill(prompt_tokens, cached_tokens=cached_tokens, batch=batch, busy_s=busy_s)
-    wide = np.broadcast_arrays(prompt_tokens, output_tokens, batch, busy_s)
-    shape = wide[0].shape
-    prompts, outputs, batches, busy = (np.asarray(values, dtype=np.float64).reshape(-1) for values in wide)
+    wide = (np.broadcast_to(np.asarray(size, dtype=np.float64), shape) for size in sizes)
+    prompts, outputs, batches, _, busy = (values.reshape(-1) for values in wide)
     deployment.check_sizes((Group(1.0, prompts + outputs - 2.0, batches),))  # the last step, before all are laid out
     passes = (outputs - 1).astype(np.int64)
     first = np.repeat(np.cumsum(passes) - passes, passes)

@@ -70,7 +70,7 @@ def power_limit_stretch(work_s: Real, busy_s: Real, budget_s: float, sustained: 
     Returns
     -------
     stretch : Real
-        1 within the budget, 1/s far beyond it; the same for every compute term, so operators still add up.
+        1 within the budget, 1/s far beyond it; the same for every compute term, so operators still add up. [1]
 
     Notes
     -----

@@ -217,7 +217,7 @@ def _unknown(kind: Kind, text: str, paths: Mapping[str, Path]) -> str:
     names = {normalise(identifier): identifier for identifier in paths}
     near = [names[match] for match in difflib.get_close_matches(words, names, n=1, cutoff=0.6)]
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"{text} is not in {kind.folder}{hint or '.'} `{kind.listing}` shows all {kind.what}s"
+    return f"{text or repr(text)} is not in {kind.folder}{hint or '.'} `{kind.listing}` shows all {kind.what}s"
 
 
 def normalise(name: str) -> str:

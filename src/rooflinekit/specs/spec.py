@@ -31,7 +31,9 @@ SourceMap = Annotated[
 def _number(value: object) -> object:
     """Refuse text where a number belongs: YAML reads 273e9 as text, and a unit belongs into the key."""
     if isinstance(value, str | bool):
-        message = "expected a plain number (YAML reads 273e9 as text: write 2.73e+11, or 273 under a key with the unit)"
+        likely = isinstance(value, str) and "e" in value and value[:1].isdigit()
+        hint = " (YAML reads 273e9 as text: write 2.73e+11, or 273 under a key with the unit)" if likely else ""
+        message = f"expected a plain number{hint}"
         raise ValueError(message)  # noqa: TRY004 - pydantic turns only a ValueError into a fault of the field
     return value
 
@@ -40,6 +42,7 @@ Number = BeforeValidator(_number)
 Positive = Annotated[float, Field(gt=0), Number]
 NotNegative = Annotated[float, Field(ge=0), Number]
 Count = Annotated[int, Field(gt=0), Number]
+NotNegativeInt = Annotated[int, Field(ge=0), Number]
 #: A part of a datasheet peak. Above 1 is a fault of the data or of the counting, never an efficiency.
 Fraction = Annotated[float, Field(gt=0, le=1), Number]
 #: Lower-case words joined by dashes, dots inside a word allowed: ``llama-3.1-8b``.

@@ -12,6 +12,9 @@ from rooflinekit.errors import InvalidInputError
 Real = float | Sequence[float] | NDArray[np.float64] | NDArray[np.int64]
 
 
+_LARGEST = float(np.finfo(np.float64).max)
+
+
 class Group(NamedTuple):
     """`sequences` sequences that each bring `new_tokens` and already hold `context_tokens` in the cache.
 
@@ -35,7 +38,7 @@ def checked(
     whole: bool = False,
 ) -> Real:
     """Return the value, or raise one error that names it when it is too small, not a number, infinite or not whole."""
-    most = np.inf if infinite else np.finfo(np.float64).max
+    most = np.inf if infinite else _LARGEST
     if type(value) in (int, float):  # the fast path of a single point
         bad = not minimum <= value <= most or (positive and value == 0)  # type: ignore[operator]
     else:

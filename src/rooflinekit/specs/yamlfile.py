@@ -54,11 +54,13 @@ def check(spec: type[SpecT], data: Mapping[str, Any], where: str) -> SpecT:
 
 
 def _fault(spec: type[BaseModel], fault: Mapping[str, Any]) -> str:
-    key = ".".join(str(part) for part in fault["loc"]) or "the whole"
+    key = ".".join(str(part) for part in fault["loc"])
     if fault["type"] == "extra_forbidden":
         return f"unknown key `{key}`{_known(spec, fault['loc'])}"
     if fault["type"] == "missing":
         return f"missing key `{key}`: add it"
+    if not key:
+        return str(fault["msg"]).removeprefix("Value error, ")
     found = f" = {fault['input']!r}" if not isinstance(fault["input"], Mapping | BaseModel) else ""
     return f"`{key}`{found}: {fault['msg'].removeprefix('Value error, ')}; correct the value"
 

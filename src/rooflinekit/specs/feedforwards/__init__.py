@@ -7,6 +7,7 @@ from pydantic import Discriminator, Tag
 from rooflinekit.specs.feedforwards.dense import DenseFeedForward
 from rooflinekit.specs.feedforwards.mixture import MixtureFeedForward
 from rooflinekit.specs.mixers.base import FeedForwardBase, kind_or
+from rooflinekit.specs.spec import NotNegativeInt
 
 __all__ = ["DenseFeedForward", "FeedForward", "FeedForwardBase", "MixtureFeedForward", "NoFeedForward"]
 
@@ -15,7 +16,7 @@ class NoFeedForward(FeedForwardBase):
     """A layer that is a mixer alone."""
 
     kind: Literal["none"] = "none"
-    norms: int = 0
+    norms: NotNegativeInt = 0
 
 
 FeedForward = Annotated[

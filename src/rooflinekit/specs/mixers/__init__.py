@@ -15,6 +15,7 @@ from rooflinekit.specs.mixers.recurrent import (
     Recurrent,
     ShortConvolution,
 )
+from rooflinekit.specs.spec import NotNegativeInt
 
 __all__ = ["GroupedQueryAttention", "LatentAttention", "Mixer", "MixerBase", "NoMixer", "Recurrent"]
 
@@ -23,7 +24,7 @@ class NoMixer(MixerBase):
     """A layer that is a feed-forward alone."""
 
     kind: Literal["none"] = "none"
-    norms: int = 0
+    norms: NotNegativeInt = 0
 
 
 Mixer = Annotated[

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rooflinekit.specs.spec import Spec
+from rooflinekit.specs.spec import NotNegativeInt, Spec
 
 
 class Module(NamedTuple):
@@ -43,7 +43,7 @@ class Block(Spec):
     """One half of a layer. Each kind overrides what it has; the defaults are those of a block that is not there."""
 
     name: str
-    norms: int = 1
+    norms: NotNegativeInt = 1
 
     def products(self, hidden_size: int) -> tuple[Product, ...]:  # noqa: ARG002 - the kinds that have some need it
         """List the linear layers that run over every token."""

@@ -94,7 +94,10 @@ def _gemma4_feedforwards(config: Config, layers: int, family: Family) -> Half:
     if config.flag("enable_moe_block"):
         extra = config.count(*keys.HIDDEN) + config.count(*keys.EXPERTS)
         each = config.count("moe_intermediate_size", "expert_intermediate_size")
-        return Half([mixture_block(config, family, each, width, name="dense_moe", router_extra=extra, norms=5)], ["dense_moe"] * layers)
+        return Half(
+            [mixture_block(config, family, each, width, name="dense_moe", router_extra=extra, norms=5)],
+            ["dense_moe"] * layers,
+        )
     shared = config.natural("num_kv_shared_layers") if config.flag("use_double_wide_mlp") else 0
     names = ["dense" if index < layers - shared else "dense_wide" for index in range(layers)]
     wide = dense_block(config, family, "dense_wide", 2 * width)

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from rooflinekit.specs.huggingface.config import Config
 
 #: What stands before the layers of a language model.
-_ROOTS = re.compile(r"^(\*\.)?((model|language_model|backbone|transformer|decoder|llm|text_model)\.)*(?=(layers|blocks|h)\b)")
+_ROOTS = re.compile(
+    r"^(\*\.)?((model|language_model|backbone|transformer|decoder|llm|text_model)\.)*(?=(layers|blocks|h)\b)"
+)
 _TOWERS = re.compile(r"vision|visual|audio|mtp|\bvit\b|projector|patch|nextn")
 _LAYER = re.compile(r"^(?:layers|blocks|h)\.(?P<index>\d+)(?P<open>\*?)(?=$|\.)")
 _FULL_NAMES = ("model.", "language_model.model.", "model.language_model.")
