@@ -7,14 +7,21 @@ import pytest
 
 from rooflinekit.operators.cost import QUANTITIES
 from rooflinekit.operators.forward import features, plan
+from rooflinekit.phases.memory import stored_weight_bytes
 from rooflinekit.specs.catalog import list_models, load_model
+from rooflinekit.specs.mixers import GroupedQueryAttention, LatentAttention
 from rooflinekit.specs.precision import Precision, weight_format
+from rooflinekit.specs.quantisation import Quantisation
 from rooflinekit.specs.step import Group
 
-BF16 = Precision(weight_format("bf16"), "bf16", "bf16", "bf16", "bf16")
+PLAIN = Quantisation(default="plain")
+BF16 = Precision(weight_format("bf16"), PLAIN, "bf16", "bf16")
 PROMPT = Group(2048)
 STEP = Group(1, 2048)
-#: Every dense model but the summaries: none of the shipped files is one.
+#: A step with so many tokens that every expert of every mixture is touched: the chance of one being missed is below
+#: the last digit of a float.
+CROWD = Group(1, 2048, 100_000)
+#: Every model but the summaries: none of the shipped files is one.
 MODELS = list_models()
 
 
@@ -137,31 +144,55 @@ def test_counts_of_windowed_layers_by_hand(step, operator, quantity, by_hand):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_decode_step_reads_every_parameter_but_the_rows_it_does_not_gather(name):
-    """Weight bytes of a step, and the embedding rows and positions not read, are the parameters times their bytes."""
+def test_a_step_reads_every_parameter_but_the_rows_it_does_not_gather(name):
+    """With all experts touched, weight bytes and the rows of tables not read are the parameters times their bytes."""
     model = load_model(name)
     tables = model.position_rows or 0
     tables += 0 if model.tied_embeddings else model.vocabulary
-    assert amount(name, "weight_bytes", STEP) + 2 * model.hidden_size * tables == 2 * model.parameters.total
+    gathered = model.hidden_size * tables + model.parameters.lookup
+    assert amount(name, "weight_bytes", CROWD) + 2 * gathered == 2 * model.parameters.total
+    assert stored_weight_bytes(model, BF16) == 2 * model.parameters.total
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if not any(f.routed[0] for f in load_model(name).feedforwards)])
+def test_a_decode_step_without_experts_reads_every_parameter(name):
+    """Where no layer is a mixture, one token reads what a crowd reads."""
+    assert amount(name, "weight_bytes", STEP) == amount(name, "weight_bytes", CROWD)
+
+
+def idle_matrices(model):
+    """Matrix parameters of the experts that one token does not go through, from the three widths of an expert."""
+    mixtures = [(run.times, run.feedforward) for run in model.layer_runs if run.feedforward.kind == "moe"]
+    return sum(
+        times * (one.experts - one.experts_per_token) * one.intermediate_size
+        * (3 if one.gated else 2) * (one.latent_size or model.hidden_size)
+        for times, one in mixtures
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_linear_layers_do_two_operations_a_parameter_and_token(name):
-    """FLOPs of the blocks' products are 2 x matrix parameters x tokens, whatever the architecture."""
-    laid = layout(name)
+def test_linear_layers_do_two_operations_an_active_parameter_and_token(name):
+    """FLOPs of the blocks' products and experts are 2 x active matrix parameters x tokens, whatever the architecture."""
+    laid, model = layout(name), load_model(name)
     flops = laid.flops @ features(laid.features, (Group(7, 3, 5),))
-    blocks = [row.op_class == "product" and row.name != "lm_head" for row in laid.rows]
-    assert flops[blocks].sum() == 2 * 35 * load_model(name).parameters.block_matrices
+    blocks = [row.op_class in ("product", "mixture") and row.name != "lm_head" for row in laid.rows]
+    assert flops[blocks].sum() == 2 * 35 * (model.parameters.block_matrices - idle_matrices(model))
+
+
+def row_bytes(mixer):
+    """Bytes that attention of one layer reads for one token of context, at 16 bits, from the widths alone."""
+    if isinstance(mixer, GroupedQueryAttention):
+        return 2 * mixer.kv_heads * (mixer.head_dim + (mixer.value_dim or mixer.head_dim))
+    if isinstance(mixer, LatentAttention):  # one latent for all heads; an FP8 key and its scale where there is an index
+        return 2 * (mixer.kv_rank + mixer.rope_dim) + (mixer.indexer.head_dim + 4 if mixer.indexer else 0)
+    return 0
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_step_reads_kv_for_kv_heads_only(name):
-    """Without a window in reach, K and V read are KV heads x widths x layers x tokens: query heads do not enter."""
-    cached = sum(
-        run.times * run.mixer.kv_heads * (run.mixer.head_dim + run.mixer.value_width)
-        for run in load_model(name).layer_runs
-    )
-    assert amount(name, "kv_bytes", Group(1, 100, 3)) == 2 * cached * 101 * 3
+    """Without a window in reach, a step reads KV heads x widths, latents once, and of recurrent layers nothing."""
+    each = sum(run.times * row_bytes(run.mixer) for run in load_model(name).layer_runs)
+    assert amount(name, "kv_bytes", Group(1, 100, 3)) == each * 101 * 3
 
 
 MERGED = [
@@ -250,7 +281,7 @@ FORMATS = [
 @pytest.mark.parametrize(("weights", "size", "cache"), FORMATS)
 def test_quantised_weights_shrink_the_blocks_matrices_alone(weights, size, cache):
     """Scales are counted; output layer, norms and biases stay at 16 bits; the cache follows its own dtype."""
-    precision = Precision(weight_format(weights), cache, "bf16", weight_format(weights).arithmetic or "bf16", "bf16")
+    precision = Precision(weight_format(weights), Quantisation(default=weights), cache, "bf16")
     parameters = load_model("gpt2-xl").parameters
     sixteen_bits = 2 * (parameters.total - parameters.block_matrices - 1024 * 1600)
     found = amount("gpt2-xl", "weight_bytes", STEP, precision=precision)
@@ -262,11 +293,19 @@ def test_quantised_weights_shrink_the_blocks_matrices_alone(weights, size, cache
 
 def test_products_compute_in_their_format_and_the_rest_in_the_models_dtype():
     """FP8 weights make the blocks' products FP8; output layer, attention and small kernels stay BF16."""
-    precision = Precision(weight_format("fp8"), "bf16", "bf16", "fp8", "bf16")
+    precision = Precision(weight_format("fp8"), Quantisation(default="fp8"), "bf16", "bf16")
     dtypes = {row.name: row.dtype for row in layout("qwen3-8b", precision).rows}
     quantised = {name for name, dtype in dtypes.items() if dtype == "fp8"}
     assert quantised == {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}
     assert set(dtypes.values()) == {"fp8", "bf16"}
+
+
+def test_an_arithmetic_asked_for_is_that_of_the_blocks_products():
+    """FP8 arithmetic on 16-bit weights leaves output layer, router and attention in the model's own dtype."""
+    precision = Precision(weight_format("bf16"), PLAIN, "bf16", "bf16", compute="fp8")
+    dtypes = {row.name: row.dtype for row in layout("qwen3-30b-a3b", precision).rows}
+    assert {name for name, dtype in dtypes.items() if dtype == "fp8"} == {"qkv_proj", "o_proj", "experts"}
+    assert dtypes["router"] == dtypes["lm_head"] == dtypes["attention"] == "bf16"
 
 
 def test_groups_are_summed_and_weights_read_once():

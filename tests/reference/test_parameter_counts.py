@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rooflinekit.specs.model import Model
+from rooflinekit import list_models, load_model
 
-FILES = sorted((Path(__file__).parents[2] / "model_configs").glob("*/*.yaml"))
-MODELS = {path.stem: Model.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in FILES}
+MODELS = {name: load_model(name) for name in list_models()}
 PUBLISHED = [name for name, model in MODELS.items() if model.published_count]
 
 with (Path(__file__).parent / "parameter_counts.csv").open(encoding="utf-8", newline="") as file:

@@ -16,6 +16,8 @@ MODEL = {
 }
 SUMMARY = {"summary": {"parameters": 1000, "layers": 2, "kv_heads": 1, "head_dim": 4}}
 MIXER, BLOCK = MODEL["mixers"][0], MODEL["feedforwards"][0]
+LATENT = {"name": "full", "kind": "mla", "heads": 4, "kv_rank": 8, "nope_dim": 8, "rope_dim": 4, "value_dim": 8}
+MIXTURE = {"name": "dense", "kind": "moe", "experts": 8, "experts_per_token": 2, "intermediate_size": 64}
 
 # fmt: off
 #: Text of a device file, and what the message says after the file's name.
@@ -63,6 +65,23 @@ MODELS = [
     ({**MODEL, "mixers": [{**MIXER, "qk_norm": "yes"}]},    r"`mixers\.0\.qk_norm` = 'yes': .*'head'.*"),
     ({**MODEL, "mixers": [{**MIXER, "num_heads": 4}]},  r"unknown key `mixers\.0\.num_heads`: .*heads.*"),
     ({**MODEL, "feedforwards": [{"name": "dense"}]},       r"missing key `feedforwards\.0\.intermediate_size`: add it"),
+    ({**MODEL, "mixers": [{**MIXER, "kv_head": 2}]},  r"unknown key `mixers\.0\.kv_head`: did you mean `kv_heads`\?"),
+    ({**MODEL, "mixers": [{**MIXER, "kind": "mqa"}]},
+                     r"`mixers\.0\.kind` = 'mqa': expected one of gqa, mla, .*, none; correct the value"),
+    ({**MODEL, "mixers": [5]},                              r"`mixers\.0` = 5: .*valid dictionary.*"),
+    ({**MODEL, "mixers": [{**LATENT, "q_rank": 0}]},        r"`mixers\.0\.q_rank` = 0: .*greater than 0.*"),
+    ({**MODEL, "mixers": [{**LATENT, "head_dim": 4}]},
+                     r"unknown key `mixers\.0\.head_dim`: did you mean `rope_dim`\?"),
+    ({**MODEL, "mixers": [{**LATENT, "indexer": {"heads": 4, "head_dim": 4}}]},
+                                                    r"missing key `mixers\.0\.indexer\.selected`: add it"),
+    ({**MODEL, "mixers": [{**LATENT, "indexer": {"heads": 4, "head_dim": 4, "select": 9}}]},
+                     r"unknown key `mixers\.0\.indexer\.select`: did you mean `selected`\? \(and 1 more\)"),
+    ({**MODEL, "feedforwards": [{**MIXTURE, "experts_per_tok": 2}]},
+                     r"unknown key `feedforwards\.0\.experts_per_tok`: did you mean `experts_per_token`\?"),
+    ({**MODEL, "feedforwards": [{**MIXTURE, "experts_per_token": 9}]},
+                     r"`feedforwards\.0`: experts_per_token \(9\) must not exceed experts \(8\).*"),
+    ({**MODEL, "quantisation": {"default": "fp8", "ignore": []}},
+                     r"unknown key `quantisation\.ignore`: expected one of method, default, rules, .*"),
     ({**MODEL, "hidden_size": -64},                         r"`hidden_size` = -64: .*greater than 0.*"),
     ({**MODEL, "dtype": "bf61"},                            r"`dtype` = 'bf61': .*'bf16', 'fp16' or 'fp32'.*"),
     ({**MODEL, "layers": [["full", "moe", 2]]},          r".*layers names moe, which (mixers and )?feedforwards.*"),

@@ -124,8 +124,11 @@ def _matrix(quantity: str, merged: Iterable[tuple[Operator, int]], columns: tupl
 
 
 def _rows(operators: list[Operator]) -> tuple[Row, ...]:
-    names = [operator.name for operator in operators]
-    return tuple(
-        Row(one.name if names.count(one.name) == 1 else f"{one.name}[{one.part}]", one.op_class, one.dtype)
-        for one in operators
-    )
+    """Name the rows: by their part where the name has several, and numbered where the part has several too."""
+    alone = [operator.name for operator in operators]
+    named = [one.name if alone.count(one.name) == 1 else f"{one.name}[{one.part}]" for one in operators]
+    rows = []
+    for i, (name, one) in enumerate(zip(named, operators, strict=True)):
+        label = name if named.count(name) == 1 else f"{name.removesuffix(']')} {named[: i + 1].count(name)}]"
+        rows.append(Row(label, one.op_class, one.dtype))
+    return tuple(rows)

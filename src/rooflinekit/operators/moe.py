@@ -45,11 +45,12 @@ def distinct_experts(tokens: Real, experts: float, experts_per_token: float, ske
     True
     """
     if skew == 0.0:
-        return experts * _touched(tokens, experts_per_token / experts)
-    total: Real = 0.0
-    for chance in _inclusion(int(experts), experts_per_token, skew):
-        total = total + _touched(tokens, chance)
-    return total
+        touched: Real = experts * _touched(tokens, experts_per_token / experts)
+    else:
+        values, where = np.unique(tokens, return_inverse=True)  # each number of tokens once: a sweep repeats them
+        sums = sum(_touched(values, chance) for chance in _inclusion(int(experts), experts_per_token, skew))
+        touched = np.asarray(sums)[where].reshape(np.shape(tokens))
+    return touched if np.ndim(touched) else float(touched)
 
 
 def _touched(tokens: Real, chance: float) -> Real:
@@ -64,13 +65,13 @@ def _touched(tokens: Real, chance: float) -> Real:
 @cache
 def _inclusion(experts: int, experts_per_token: float, skew: float) -> tuple[float, ...]:
     """Chance of each expert for one token, capped at 1; the chances sum to the experts per token."""
-    chance = np.arange(1, experts + 1, dtype=np.float64) ** -skew
-    chance *= experts_per_token / chance.sum()
-    while chance.max() > 1.0 + 1e-12:
-        full = chance >= 1.0
-        chance[~full] *= (experts_per_token - full.sum()) / chance[~full].sum()
-        chance[full] = 1.0
-    return tuple(np.minimum(chance, 1.0).tolist())
+    ranks = np.arange(1, experts + 1, dtype=np.float64)
+    for full in range(experts):  # the most popular are always chosen; what is left goes to the others
+        rest = (ranks[full:] / ranks[full]) ** -skew  # against the first of them, so that none underflows
+        rest *= (experts_per_token - full) / rest.sum()
+        if rest[0] <= 1.0:
+            return (1.0,) * full + tuple(rest.tolist())
+    return (1.0,) * experts
 
 
 def expert_activation_elements(tokens: Real, experts_per_token: Real, width: Real, intermediate_size: Real) -> Real:

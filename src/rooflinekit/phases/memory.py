@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rooflinekit import units
 from rooflinekit.errors import DoesNotFitError
-from rooflinekit.operators.forward.rows import module_formats
+from rooflinekit.operators.forward.rows import module_bytes
 from rooflinekit.operators.kv_cache import kv_cache_bytes
 from rooflinekit.specs.model import Layer, Model
 from rooflinekit.specs.parameters import layer_products
@@ -29,7 +29,7 @@ class CacheShape(NamedTuple):
     @property
     def bytes_per_token(self) -> float:
         """Bytes that one token writes over all layers."""
-        return sum(each for _, each in self.bytes_by_window)
+        return sum((each for _, each in self.bytes_by_window), 0.0)
 
     def held(self, tokens: Amount) -> Amount:
         """Bytes that one sequence of so many tokens holds, its state included."""
@@ -82,14 +82,11 @@ def _matrix_bytes(model: Model, precision: Precision) -> tuple[float, int]:
     for run in model.layer_runs:
         layers = range(index, index + run.times) if precision.scheme.by_layer else (index,)
         repeat = 1 if precision.scheme.by_layer else run.times
-        experts = run.feedforward.routed[0] * run.feedforward.expert_matrices(hidden)
+        shapes = [(1, shape) for shape in layer_products(model, run)]
+        shapes += [(run.feedforward.routed[0], shape) for shape in run.feedforward.expert_products(hidden)]
         for layer in layers:
-            for shape in layer_products(model, run):
-                for columns, form in module_formats(shape, precision, layer):
-                    held += repeat * shape.inner * columns * form.bytes_per_weight
-                    counted += repeat * shape.inner * columns
-            held += repeat * experts * precision.format_of(f"layers.{layer}.mlp.experts").bytes_per_weight
-            counted += repeat * experts
+            held += repeat * sum(times * module_bytes(shape, precision, layer) for times, shape in shapes)
+            counted += repeat * sum(times * shape.parameters for times, shape in shapes)
         index += run.times
     return held, counted
 

@@ -42,9 +42,9 @@ def resolve_precision(model: Model, device: Device, choices: Choices) -> Resolve
     dtype = stored if stored in PLAIN else model.dtype or "bf16"
     if stored not in PLAIN and dtype == "fp32":
         dtype = "bf16"
+        notes.append(f"{stored} weights of an fp32 checkpoint: what stays unquantised is bf16, as engines do")
     if choices.weights is None and model.dtype == "fp32":
         notes.append(f'{model.id} is an fp32 checkpoint: many engines load it at 16 bits, as weights="bf16" does')
-        notes.append(f"{stored} weights of an fp32 checkpoint: what stays unquantised is bf16, as engines do")
     compute = None if choices.compute is None else one_of("compute", choices.compute, DTYPES)
     dtype = compute if compute in PLAIN else dtype
     if compute is None and dtype == "bf16" and "bf16" not in device.flops_per_s and "fp16" in device.flops_per_s:

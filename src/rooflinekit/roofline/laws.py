@@ -46,7 +46,7 @@ class Laws:
                 law = getattr(getattr(entry, family), name, None)
                 if law is not None:
                     return law, f"{entry.name} {family}.{name}"
-        message = f"no constants for {family} in {dtype} in {', '.join(entry.name for entry in self.chain)}"
+        message = f"no constants for {dtype} {family} in {', '.join(entry.name for entry in self.chain)}"
         raise NotCalibratedError(message)
 
     def attention(self) -> tuple[AttentionLaw, str]:

@@ -1,13 +1,14 @@
 """Find, load and list the devices and models: the user's folders first, then the ones that ship with the library.
 
-A name is an id, a prefix of one id that ends at a dash (`h100-sxm`), a Hub id, an alias, or the path of a YAML file.
-Names are compared as normalised words, never as substrings. A name that several hold is an error that lists them.
+A name is an id, a prefix of one id that ends at a dash (`h100-sxm`), a Hub id, an alias, or the path of a YAML file;
+for a model also that of a Hugging Face config.json or of a folder that holds one. Names are compared as normalised
+words, never as substrings. A name that several hold is an error that lists them.
 """
 
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,10 +17,12 @@ from typing import Any, NamedTuple
 from rooflinekit.errors import AmbiguousNameError, SpecError, UnknownNameError
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
+from rooflinekit.specs.huggingface import load_config
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.yamlfile import check, read_mapping
 
 _SUFFIXES = (".yaml", ".yml")
+_PATH_SUFFIXES = (*_SUFFIXES, ".json")
 
 
 class Kind(NamedTuple):
@@ -71,15 +74,17 @@ def load_device(name: str | Path | Mapping[str, Any] | Device) -> Device:
     return _load_device_file(_locate(DEVICES, name))
 
 
-def load_model(name: str | Path | Mapping[str, Any] | Model) -> Model:
+def load_model(name: str | Path | Mapping[str, Any] | Model, *, assume: Collection[str] = ()) -> Model:
     """
     Load a model by id, unique prefix, Hub id, alias or path, or from a mapping of the same keys.
 
     Parameters
     ----------
     name : str, Path, mapping or Model
-        ``"qwen3-8b"``, ``"meta-llama/Llama-3.1-8B"``, ``"my_model.yaml"``, or
-        ``{"summary": {"parameters": 8e9, "layers": 32, "kv_heads": 8, "head_dim": 128}}``.
+        ``"qwen3-8b"``, ``"meta-llama/Llama-3.1-8B"``, ``"my_model.yaml"``, ``"Qwen3-8B/config.json"`` or its folder,
+        or ``{"summary": {"parameters": 8e9, "layers": 32, "kv_heads": 8, "head_dim": 128}}``.
+    assume : collection of str
+        Keys of a config.json that change no count, where its reader asks about them; other sources have none.
 
     Returns
     -------
@@ -100,7 +105,7 @@ def load_model(name: str | Path | Mapping[str, Any] | Model) -> Model:
         return name
     if isinstance(name, Mapping):
         return _model(dict(name), "model mapping", "custom")
-    return _load_model_file(_locate(MODELS, name))
+    return _load_model_file(_locate(MODELS, name), (assume,) if isinstance(assume, str) else tuple(assume))
 
 
 def list_devices() -> tuple[str, ...]:
@@ -188,7 +193,7 @@ def _locate(kind: Kind, name: object) -> Path:
         message = f"{name!r} is no {kind.what}: expected a name, a path, a mapping or a {kind.what.capitalize()}"
         raise SpecError(message)
     text = str(name)
-    if isinstance(name, Path) or text.endswith((*_SUFFIXES, ".json")) or text.startswith((".", "/", "~")):
+    if isinstance(name, Path) or _is_path(text):
         return Path(text).expanduser()
     paths = _paths(kind)
     if text in paths:
@@ -200,6 +205,11 @@ def _locate(kind: Kind, name: object) -> Path:
         message = f"{text!r} is the name of {len(found)} {kind.what}s: choose one of {', '.join(found)}"
         raise AmbiguousNameError(message)
     raise UnknownNameError(_unknown(kind, text, paths))
+
+
+def _is_path(text: str) -> bool:
+    """Tell a path from a name: by how it ends or begins, or because it leads to a folder."""
+    return text.endswith(_PATH_SUFFIXES) or text.startswith((".", "/", "~")) or ("/" in text and Path(text).is_dir())
 
 
 def _candidates(kind: Kind, text: str) -> list[str]:
@@ -242,7 +252,7 @@ def _names(kind: Kind, paths: tuple[tuple[str, Path], ...]) -> Mapping[str, tupl
 def _other_names(kind: Kind, path: Path) -> tuple[str, ...]:
     if kind is DEVICES:
         return _load_device_file(path).names
-    model = _load_model_file(path)
+    model = _load_model_file(path, ())
     return (model.name, *model.hub_ids, *model.aliases)
 
 
@@ -255,8 +265,23 @@ def _load_device_file(path: Path) -> Device:
 
 
 @cache
-def _load_model_file(path: Path) -> Model:
+def _load_model_file(path: Path, assume: tuple[str, ...]) -> Model:
+    """Read a model with the reader that its path calls for; YAML where it calls for none."""
+    ending = "/" if path.is_dir() else path.suffix
+    return _READERS.get(ending, _read_yaml)(path, assume)
+
+
+def _read_yaml(path: Path, _assume: Collection[str]) -> Model:
     return _model(dict(read_mapping(path)), str(path), path.stem)
+
+
+#: The ending of a path -> what reads a model from it; "/" is a folder.
+_READERS: Mapping[str, Callable[[Path, Collection[str]], Model]] = {
+    ".yaml": _read_yaml,
+    ".yml": _read_yaml,
+    ".json": load_config,
+    "/": load_config,
+}
 
 
 def _device(data: dict[str, Any], where: str, stem: str) -> Device:

@@ -180,6 +180,11 @@ class Precision:
         return kv_bytes_per_value(self.kv_cache)
 
     @property
+    def product_dtype(self) -> str:
+        """Dtype that most products compute in."""
+        return self.arithmetic_of(self.weights)
+
+    @property
     def attention_dtype(self) -> str:
         """Dtype that attention computes in: the model's own, whatever the weights are."""
         return self.dtype
@@ -193,10 +198,19 @@ class Precision:
         """Format of one matrix by its path in a checkpoint."""
         return self._named(self.scheme.format_of(path))
 
+    def format_by_rule(self, path: str) -> WeightFormat:
+        """Format of a matrix that stays plain unless a rule of the checkpoint names it (routers)."""
+        return self._named(self.scheme.by_rule(path) or PLAIN_FORMAT)
+
     @property
     def head(self) -> WeightFormat:
         """Format of the output layer."""
         return self._named(self.scheme.head)
+
+    @property
+    def head_dtype(self) -> str:
+        """Dtype that the output layer computes in: a dtype asked for is meant for the products of the blocks."""
+        return self.dtype if self.scheme.head == PLAIN_FORMAT else self.arithmetic_of(self.head)
 
     @property
     def embedding(self) -> WeightFormat:

@@ -37,10 +37,11 @@ class Quantisation(Spec):
 
     def format_of(self, path: str) -> str:
         """Give the format of one matrix by its path, as ``layers.3.mlp.gate_proj``."""
-        for rule in self.rules:
-            if matches(rule.pattern, path):
-                return rule.format
-        return self.default
+        return self.by_rule(path) or self.default
+
+    def by_rule(self, path: str) -> str | None:
+        """Give the format that a rule sets for a matrix, if one does."""
+        return next((rule.format for rule in self.rules if matches(rule.pattern, path)), None)
 
     @cached_property
     def by_layer(self) -> bool:

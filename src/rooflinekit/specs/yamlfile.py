@@ -1,12 +1,13 @@
 """Read a YAML file and check it against a spec: every fault becomes one line that names file, key, value and remedy."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from rooflinekit.errors import SpecError
 
@@ -54,32 +55,71 @@ def check(spec: type[SpecT], data: Mapping[str, Any], where: str) -> SpecT:
 
 
 def _fault(spec: type[BaseModel], fault: Mapping[str, Any]) -> str:
-    key = ".".join(str(part) for part in fault["loc"])
+    keys, fields = _place(spec, fault["loc"])
+    key = ".".join(map(str, keys))
     if fault["type"] == "extra_forbidden":
-        return f"unknown key `{key}`{_known(spec, fault['loc'])}"
+        return f"unknown key `{key}`{_known(str(keys[-1]), fields)}"
     if fault["type"] == "missing":
         return f"missing key `{key}`: add it"
+    if fault["type"] == "union_tag_invalid":
+        expected = str(fault["ctx"]["expected_tags"]).replace("'", "")
+        return f"`{key}.kind` = {fault['ctx']['tag']!r}: expected one of {expected}; correct the value"
     if not key:
         return str(fault["msg"]).removeprefix("Value error, ")
     found = f" = {fault['input']!r}" if not isinstance(fault["input"], Mapping | BaseModel) else ""
     return f"`{key}`{found}: {fault['msg'].removeprefix('Value error, ')}; correct the value"
 
 
-def _known(spec: type[BaseModel], loc: tuple[int | str, ...]) -> str:
+def _known(key: str, fields: list[str]) -> str:
     """List the keys that the place allows, the nearest first."""
-    fields = _fields_at(spec, loc[:-1])
     if not fields:
         return ": remove it"
-    near = difflib.get_close_matches(str(loc[-1]), fields, n=1)
+    near = difflib.get_close_matches(key, fields, n=1)
     return f": did you mean `{near[0]}`?" if near else f": expected one of {', '.join(fields)}"
 
 
-def _fields_at(spec: object, loc: tuple[int | str, ...]) -> list[str]:
-    for part in (part for part in loc if isinstance(part, str)):
-        field = getattr(spec, "model_fields", {}).get(part)
-        options = () if field is None else (field.annotation, *getattr(field.annotation, "__args__", ()))
-        spec = next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
-    return list(getattr(spec, "model_fields", {}))
+def _place(spec: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[int | str], list[str]]:
+    """Follow a fault's place through the spec: the keys as the file has them, and the fields beside the last one.
+
+    Between them pydantic names the kind of a block that it took: a tag, which is no key of the file.
+    """
+    keys: list[int | str] = []
+    fields: list[str] = []
+    here: object = spec
+    for part in loc:
+        kinds = dict(_kinds(here))
+        if part in kinds:
+            here = kinds[part]
+            continue
+        models = [one for one in kinds.values() if isinstance(one, type) and issubclass(one, BaseModel)]
+        fields = [name for one in models for name in one.model_fields]
+        keys.append(part)
+        here = next((found for one in kinds.values() if (found := _below(one, part)) is not None), None)
+    return keys, fields
+
+
+def _kinds(annotation: object) -> Iterator[tuple[object, object]]:
+    """Yield the types that an annotation allows, each under its tag, or under itself where it has none."""
+    if get_origin(annotation) is Annotated:
+        inner, *marks = get_args(annotation)
+        tag = next((mark.tag for mark in marks if isinstance(mark, Tag)), None)
+        yield from ((tag or key, one) for key, one in _kinds(inner))
+    elif get_origin(annotation) in (Union, UnionType):
+        for one in get_args(annotation):
+            yield from _kinds(one)
+    else:
+        yield annotation, annotation
+
+
+def _below(kind: object, part: int | str) -> object:
+    """Type of a field of a spec, or of an item of a sequence; None where it is neither."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field = kind.model_fields.get(str(part))
+        return None if field is None else field.annotation
+    if get_origin(kind) is tuple and isinstance(part, int):
+        items = get_args(kind)
+        return items[0] if Ellipsis in items else items[min(part, len(items) - 1)]
+    return None
 
 
 def _first_line(error: Exception) -> str:

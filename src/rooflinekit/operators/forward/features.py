@@ -23,20 +23,27 @@ class Amounts(NamedTuple):
     sampled: Real
 
 
+Groups = tuple[Amounts, ...]
+#: (what the choice weighs, form of latent attention) -> the groups, with no sequences where they use the other form.
+ByForm = dict[tuple[tuple[float, ...], str], Groups]
+
+
 def features(wanted: tuple[Feature, ...], groups: tuple[Group, ...]) -> Matrix:
     """Evaluate the features of a step: (features, points), groups summed here and nowhere else."""
     if all(type(value) in (int, float) for group in groups for value in group):
         whole = tuple(Amounts(*group) for group in groups)  # type: ignore[arg-type]  # all plain numbers
-        return np.array([[_total(feature, whole)] for feature in wanted], dtype=np.float64)
-    arrays = [Amounts(*(np.asarray(value, dtype=np.float64) for value in group)) for group in groups]
+        by_form = _by_form(wanted, whole)
+        return np.array([[_total(f, by_form.get((f.detail, f.form), whole))] for f in wanted], dtype=np.float64)
+    arrays = tuple(Amounts(*(np.asarray(value, dtype=np.float64) for value in group)) for group in groups)
     shape = np.broadcast_shapes(*(values.shape for group in arrays for values in group))  # type: ignore[union-attr]
+    by_form = _by_form(wanted, arrays)
     x = np.empty((len(wanted), *shape))
     for row, feature in zip(x, wanted, strict=True):
-        row[...] = _total(feature, tuple(arrays))
+        row[...] = _total(feature, by_form.get((feature.detail, feature.form), arrays))
     return x.reshape(len(wanted), -1)
 
 
-def _total(feature: Feature, groups: tuple[Amounts, ...]) -> Real:
+def _total(feature: Feature, groups: Groups) -> Real:
     match feature.kind:
         case "pass":
             return 1.0
@@ -45,21 +52,16 @@ def _total(feature: Feature, groups: tuple[Amounts, ...]) -> Real:
         case "experts":
             return distinct_experts(_sum(groups, lambda group: group.new), *feature.detail)
         case "present":
-            return np.minimum(_sum(groups, lambda group: _uses(feature, group) * np.minimum(group.new, 1.0)), 1.0)
+            return np.minimum(_sum(groups, lambda group: np.minimum(group.new, 1.0)), 1.0)
         case _:
-            return _sum(groups, lambda group: _per_sequence(feature, group))
+            return _sum(groups, lambda group: _COUNTS[feature.kind](group, feature))
 
 
-def _sum(groups: tuple[Amounts, ...], per_sequence: Callable[[Amounts], Real]) -> Real:
+def _sum(groups: Groups, per_sequence: Callable[[Amounts], Real]) -> Real:
     total: Real = 0.0
     for group in groups:
         total = total + group.sequences * per_sequence(group)
     return total
-
-
-def _per_sequence(feature: Feature, group: Amounts) -> Real:
-    count = _COUNTS[feature.kind](group, feature)
-    return count * _uses(feature, group) if feature.form in _LATENT else count
 
 
 def _scores(group: Amounts, feature: Feature) -> Real:
@@ -82,14 +84,22 @@ _COUNTS: dict[str, Callable[[Amounts, Feature], Real]] = {
     "rows_read": _rows,
 }
 
-_LATENT = ("absorbed", "expanded")
+
+def _by_form(wanted: tuple[Feature, ...], groups: Groups) -> ByForm:
+    """Part the groups by the form of latent attention that they use: once for all features of a step."""
+    found: ByForm = {}
+    for detail in {feature.detail for feature in wanted if feature.form == "absorbed"}:
+        chosen = [_absorbed(detail, group) for group in groups]
+        parts = list(zip(groups, chosen, strict=True))
+        found[detail, "absorbed"] = tuple(one._replace(sequences=one.sequences * use) for one, use in parts)
+        found[detail, "expanded"] = tuple(one._replace(sequences=one.sequences * (1.0 - use)) for one, use in parts)
+    return found
 
 
-def _uses(feature: Feature, group: Amounts) -> Real:
-    """1 where a group uses this form of latent attention: the one with fewer operations, so that none jumps."""
-    score_absorbed, token_absorbed, score_expanded, row_expanded = feature.detail
-    scores = attention_scores(group.new, group.context, feature.window)
+def _absorbed(detail: tuple[float, ...], group: Amounts) -> Real:
+    """1 where attention over the latents themselves takes no more operations than expanding them: none jumps."""
+    score_absorbed, token_absorbed, score_expanded, row_expanded, selected = detail
+    scores = attention_scores(group.new, group.context, None if np.isinf(selected) else selected)
     absorbed = score_absorbed * scores + token_absorbed * group.new
-    expanded = score_expanded * scores + row_expanded * (group.new + group.context)
-    chosen = np.asarray(absorbed <= expanded)
-    return np.asarray(chosen if feature.form == "absorbed" else ~chosen, dtype=np.float64)
+    chosen = absorbed <= score_expanded * scores + row_expanded * (group.new + group.context)
+    return chosen.astype(np.float64) if isinstance(chosen, np.ndarray) else float(chosen)

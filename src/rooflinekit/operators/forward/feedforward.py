@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import activation_elements
-from rooflinekit.operators.forward.rows import Work, elementwise, linear, product_dtype
+from rooflinekit.operators.forward.rows import Work, elementwise, linear, module_bytes, module_formats, product_dtype
 from rooflinekit.operators.matmul import matmul_flops
 from rooflinekit.operators.moe import expert_activation_elements
 from rooflinekit.specs.feedforwards import DenseFeedForward, MixtureFeedForward
@@ -22,7 +22,10 @@ def dense(hidden: int, block: DenseFeedForward, precision: Precision, layer: int
 
 def mixture(hidden: int, block: MixtureFeedForward, precision: Precision, layer: int | None) -> Iterator[Operator]:
     """Yield router, latent, shared experts, and all routed experts as the one fused kernel that engines run."""
-    for shape in block.products(hidden):
+    router, *others = block.products(hidden)
+    scales = block.other_parameters(hidden)  # read with the router, as its bias is
+    yield linear(router._replace(bias=router.bias + scales), precision, layer, block.name)
+    for shape in others:
         yield linear(shape, precision, layer, block.name)
     if block.shared_intermediate_size:
         moved = activation_elements(1, block.shared_intermediate_size, gated=block.gated) * precision.value_bytes
@@ -32,11 +35,12 @@ def mixture(hidden: int, block: MixtureFeedForward, precision: Precision, layer:
 
 def _experts(hidden: int, block: MixtureFeedForward, precision: Precision, layer: int | None) -> Operator:
     """Count the experts that tokens go through, and the weights of the distinct ones that the pass touches."""
-    form = precision.format_of("mlp.experts" if layer is None else f"layers.{layer}.mlp.experts")
+    products = block.expert_products(hidden)
+    forms = [form for shape in products for _, form in module_formats(shape, precision, layer)]
     touched = Feature("experts", detail=(float(block.experts), float(block.experts_per_token), precision.routing_skew))
     matrices, width = block.expert_matrices(hidden), block.width(hidden)
     biases = block.expert_parameters(hidden) - matrices
-    each = matrices * form.bytes_per_weight + biases * precision.value_bytes
+    each = sum(module_bytes(shape, precision, layer) for shape in products) + biases * precision.value_bytes
     elements = expert_activation_elements(1, block.experts_per_token, width, block.intermediate_size)
     work: Work = {
         "launches": {ONE: 1.0},
@@ -44,4 +48,4 @@ def _experts(hidden: int, block: MixtureFeedForward, precision: Precision, layer
         "weight_bytes": {touched: each},
         "activation_bytes": {TOKENS: elements * precision.value_bytes},
     }
-    return Operator("experts", "mixture", product_dtype((form,), precision), work, part=block.name)
+    return Operator("experts", "mixture", product_dtype(forms, precision), work, part=block.name)

@@ -1,12 +1,13 @@
 """Operators of latent attention: expanded for a long prompt, absorbed for few new tokens over a long context."""
 
 from collections.abc import Iterator
+from math import inf
 
 from rooflinekit.operators.attention import attention_flops, query_output_elements
 from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import copy_bytes, rotary_elements
-from rooflinekit.operators.forward.rows import Work, elementwise, linear, module_formats, product_dtype
-from rooflinekit.operators.matmul import matmul_flops, matmul_weight_bytes
+from rooflinekit.operators.forward.rows import Work, elementwise, linear, module_bytes, module_formats, product_dtype
+from rooflinekit.operators.matmul import matmul_flops
 from rooflinekit.specs.mixers import LatentAttention
 from rooflinekit.specs.mixers.base import Product
 from rooflinekit.specs.model import Model
@@ -42,25 +43,29 @@ def _middle(mixer: LatentAttention, precision: Precision) -> Iterator[Operator]:
 
 
 def _costs(mixer: LatentAttention) -> tuple[float, ...]:
-    """Operations a score and a token (absorbed), a score and a row (expanded): what the choice of form weighs."""
+    """Operations a score and a token (absorbed), a score and a row (expanded), keys seen: what the choice weighs."""
     lift = matmul_flops(1, mixer.kv_rank, mixer.heads * (mixer.nope_dim + mixer.value_dim))
     absorbed = attention_flops(1, mixer.heads, mixer.kv_rank + mixer.rope_dim, mixer.kv_rank)
     expanded = attention_flops(1, mixer.heads, mixer.nope_dim + mixer.rope_dim, mixer.value_dim)
-    return float(absorbed), float(lift), float(expanded), float(lift)
+    return float(absorbed), float(lift), float(expanded), float(lift), float(mixer.keys_seen or inf)
 
 
 def _feature(mixer: LatentAttention, kind: str, form: str) -> Feature:
-    seen = mixer.keys_seen if kind in ("scores", "rows_read") else None
-    return Feature(kind, seen, form, _costs(mixer))
+    """Give a feature over the groups of one form; any row may be selected by some token, so all are expanded."""
+    capped = kind == "scores" or (kind == "rows_read" and form == "absorbed")
+    return Feature(kind, mixer.keys_seen if capped else None, form, _costs(mixer))
 
 
 def _expansion(mixer: LatentAttention, shape: Product, precision: Precision, layer: int | None) -> Operator:
-    """Count kv_b_proj: over every row of the context where expanded, over the new tokens where absorbed."""
+    """Count kv_b_proj: over every row of the context where expanded, over the new tokens where absorbed.
+
+    Absorbed it is two products for each head: queries into the latent's space, and sums of latents out of it.
+    """
     formats = module_formats(shape, precision, layer)
-    weights = sum(matmul_weight_bytes(shape.inner, columns, form.bytes_per_weight) for columns, form in formats)
+    weights = module_bytes(shape, precision, layer)
     rows, tokens = _feature(mixer, "rows_read", "expanded"), _feature(mixer, "tokens", "absorbed")
     flops, written = matmul_flops(1, shape.inner, shape.columns), shape.columns * precision.value_bytes
-    moved = (shape.inner + shape.columns) * precision.value_bytes
+    moved = (shape.columns + 2 * mixer.heads * mixer.kv_rank) * precision.value_bytes
     work: Work = {
         "launches": {ONE: 1.0},
         "flops": {rows: flops, tokens: flops},
@@ -108,7 +113,7 @@ def _expanded(mixer: LatentAttention, precision: Precision) -> Operator:
 
 
 def _indexer(mixer: LatentAttention, precision: Precision) -> Operator:
-    """Count the indexer's scores over the whole context, and its FP8 keys."""
+    """Count the indexer's scores over the whole context, its FP8 keys, and the norm of the new ones."""
     index = mixer.indexer
     if index is None:
         message = "a mixer without an indexer has no indexer row"
@@ -116,6 +121,7 @@ def _indexer(mixer: LatentAttention, precision: Precision) -> Operator:
     work: Work = {
         "launches": {ONE: 1.0},
         "flops": {Feature("scores"): matmul_flops(1, index.heads, index.head_dim)},
+        "weight_bytes": {ONE: 2 * index.head_dim * precision.value_bytes},
         "activation_bytes": {TOKENS: index.heads * index.head_dim * precision.value_bytes},
         "kv_bytes": {Feature("rows_read"): mixer.index_bytes_per_token},
     }

@@ -10,7 +10,7 @@ from rooflinekit.operators.forward.feedforward import dense, mixture
 from rooflinekit.operators.forward.grouped import grouped
 from rooflinekit.operators.forward.latent import latent
 from rooflinekit.operators.forward.recurrent import recurrent
-from rooflinekit.operators.forward.rows import Work, elementwise, linear, product_dtype
+from rooflinekit.operators.forward.rows import Work, elementwise, linear
 from rooflinekit.operators.matmul import matmul_activation_elements, matmul_flops, matmul_weight_bytes
 from rooflinekit.specs.feedforwards import DenseFeedForward, FeedForwardBase, MixtureFeedForward
 from rooflinekit.specs.mixers import GroupedQueryAttention, LatentAttention, MixerBase, Recurrent
@@ -104,15 +104,15 @@ def _exit(model: Model, precision: Precision) -> Iterator[Operator]:
     hidden, vocabulary, size = float(model.hidden_size or 0), float(model.vocabulary or 0), precision.value_bytes
     moved = norm_elements(1, hidden) * size
     yield elementwise("final_norm", "norm", precision, {TOKENS: moved}, weights=model.norm_parameters * size)
-    form = precision.head
-    weights = matmul_weight_bytes(hidden, vocabulary, form.bytes_per_weight) + model.lm_head_bias * vocabulary * size
+    each = precision.head.bytes_per_weight
+    weights = matmul_weight_bytes(hidden, vocabulary, each) + model.lm_head_bias * vocabulary * size
     head: Work = {
         "launches": {SAMPLING: 1.0},
         "flops": {SAMPLED: matmul_flops(1, hidden, vocabulary)},
         "weight_bytes": {SAMPLING: weights},
         "activation_bytes": {SAMPLED: matmul_activation_elements(1, hidden, vocabulary) * size},
     }
-    yield Operator("lm_head", "product", product_dtype((form,), precision), head)
+    yield Operator("lm_head", "product", precision.head_dtype, head)
     sampling: Work = {"launches": {SAMPLING: 1.0}, "activation_bytes": {SAMPLED: vocabulary * size}}
     yield Operator("sampling", "norm", precision.dtype, sampling)  # a reduction over a row, as a norm is
 

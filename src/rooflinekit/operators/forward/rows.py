@@ -17,9 +17,9 @@ def linear(shape: Product, precision: Precision, layer: int | None, part: str = 
     """Count a linear layer over the new tokens: each merged matrix in its own format, the bias in the model's dtype."""
     tokens, launch = over
     formats = module_formats(shape, precision, layer)
-    weights = sum(matmul_weight_bytes(shape.inner, columns, form.bytes_per_weight) for columns, form in formats)
+    weights = module_bytes(shape, precision, layer)
     elements = matmul_activation_elements(1, shape.inner, shape.columns)
-    dtype = product_dtype((form for _, form in formats), precision)
+    dtype = precision.dtype if shape.plain else product_dtype((form for _, form in formats), precision)
     work: Work = {
         "launches": {launch: 1.0},
         "flops": {tokens: matmul_flops(1, shape.inner, shape.columns)},
@@ -32,10 +32,15 @@ def linear(shape: Product, precision: Precision, layer: int | None, part: str = 
 
 def module_formats(shape: Product, precision: Precision, layer: int | None) -> list[tuple[int, WeightFormat]]:
     """Columns and format of each matrix merged in a linear layer."""
-    if shape.plain or not shape.modules:
-        return [(shape.columns, precision.plain)]
     prefix = "" if layer is None else f"layers.{layer}."
-    return [(module.columns, precision.format_of(f"{prefix}{module.path}")) for module in shape.modules]
+    choose = precision.format_by_rule if shape.plain else precision.format_of
+    return [(module.columns, choose(f"{prefix}{module.path}")) for module in shape.modules]
+
+
+def module_bytes(shape: Product, precision: Precision, layer: int | None) -> float:
+    """Bytes of a linear layer's matrices, each in its own format."""
+    formats = module_formats(shape, precision, layer)
+    return sum(float(matmul_weight_bytes(shape.inner, columns, form.bytes_per_weight)) for columns, form in formats)
 
 
 def product_dtype(formats: Iterable[WeightFormat], precision: Precision) -> str:

@@ -51,9 +51,12 @@ class MixtureFeedForward(FeedForwardBase):
         """Matrices of one expert."""
         return 3 if self.gated else 2
 
-    def expert_matrices(self, hidden_size: int) -> int:
-        """Matrix parameters of one routed expert."""
-        return self.matrices * self.width(hidden_size) * self.intermediate_size
+    def expert_products(self, hidden_size: int) -> tuple[Product, Product]:
+        """Give the two products of one routed expert."""
+        width = self.width(hidden_size)
+        columns = self.intermediate_size * (self.matrices - 1)
+        up = Product("experts_up", width, columns, 0, (Module("mlp.experts.gate_up_proj", columns),))
+        return up, Product("experts_down", self.intermediate_size, width, 0, (Module("mlp.experts.down_proj", width),))
 
     def expert_parameters(self, hidden_size: int) -> int:
         """Parameters of one routed expert, biases included."""

@@ -142,14 +142,7 @@ def _indexer(layer: Layer) -> dict[str, Any]:
 
 def _latent_parts(layer: Layer, mixer: LatentAttention) -> Parts:
     hidden, heads, rank = layer.hidden, mixer.heads, mixer.kv_rank
-    width = heads * (mixer.nope_dim + mixer.rope_dim)
-    if mixer.q_rank:
-        parts = matrix("attn_q_a", hidden, mixer.q_rank, "self_attn.q_a_proj")
-        parts |= matrix("attn_q_b", mixer.q_rank, width, "self_attn.q_b_proj")
-        parts["attn_q_a_norm.weight"] = Part(mixer.q_rank)
-    else:
-        parts = matrix("attn_q", hidden, width, "self_attn.q_proj")
-    parts["attn_kv_a_norm.weight"] = Part(rank)
+    parts = _latent_query(layer, mixer) | {"attn_kv_a_norm.weight": Part(rank)}
     parts |= matrix("attn_kv_a_mqa", hidden, rank + mixer.rope_dim, "self_attn.kv_a_proj_with_mqa")
     parts |= matrix("attn_output", heads * mixer.value_dim, hidden, "self_attn.o_proj")
     split = {"attn_k_b": heads * mixer.nope_dim, "attn_v_b": heads * mixer.value_dim}
@@ -157,6 +150,15 @@ def _latent_parts(layer: Layer, mixer: LatentAttention) -> Parts:
     for name, columns in (split if layer.has("attn_k_b.weight") else whole).items():
         parts |= matrix(name, rank, columns, "self_attn.kv_b_proj")
     return parts
+
+
+def _latent_query(layer: Layer, mixer: LatentAttention) -> Parts:
+    width = mixer.heads * (mixer.nope_dim + mixer.rope_dim)
+    if not mixer.q_rank:
+        return matrix("attn_q", layer.hidden, width, "self_attn.q_proj")
+    parts = matrix("attn_q_a", layer.hidden, mixer.q_rank, "self_attn.q_a_proj")
+    parts |= matrix("attn_q_b", mixer.q_rank, width, "self_attn.q_b_proj")
+    return parts | {"attn_q_a_norm.weight": Part(mixer.q_rank)}
 
 
 def _indexer_parts(layer: Layer, mixer: LatentAttention) -> Parts:

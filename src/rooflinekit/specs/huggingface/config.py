@@ -12,6 +12,7 @@ _LARGEST = 10**13
 _WHOLE = re.compile(r"\d{1,15}(\.0*)?")
 _WORDS = {"true": True, "false": False, "1": True, "0": False}
 _SHOWN = 60
+_NOT_MODELLED = "this family is not modelled with another"
 
 
 class Config:
@@ -81,7 +82,15 @@ class Config:
         found = whole(value)
         if found is None or found < 1:
             self.refuse(key, value, "a whole number of 1 or more")
+        self._agree(found, keys)
         return found
+
+    def _agree(self, found: int, names: tuple[str, ...]) -> None:
+        """Refuse a file that gives one figure twice under two names, and not the same."""
+        for key in names:
+            other = whole(self.data.get(key))
+            if other is not None and other != found:
+                self.refuse(key, other, f"{found}, which another name of the figure gives ({', '.join(names)})")
 
     def count(self, *keys: str, default: int | None = None, most: int = _LARGEST) -> int:
         """Read a whole number of 1 or more."""
@@ -166,8 +175,17 @@ class Config:
         """Refuse any value but those that this family is modelled for."""
         _, value = self.find(key)
         if value is not None and value not in allowed:
-            listed = ", ".join(_show(entry) for entry in allowed)
-            self.refuse(key, value, f"{listed}: this family is not modelled with another")
+            self.refuse(key, value, f"{', '.join(map(_show, allowed)) or 'null'}: {_NOT_MODELLED}")
+
+    def on(self, key: str) -> None:
+        """Refuse a family without this switch."""
+        if not self.flag(key, default=True):
+            self.refuse(key, self.data[key], f"true: {_NOT_MODELLED}")
+
+    def off(self, key: str) -> None:
+        """Refuse a family with this switch."""
+        if self.flag(key):
+            self.refuse(key, self.data[key], f"false: {_NOT_MODELLED}")
 
     # ---- errors
 

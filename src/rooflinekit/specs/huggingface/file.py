@@ -1,4 +1,4 @@
-"""Open a config.json, or the folder that holds one: bounded in size, and refused in one line where it is no such file."""
+"""Open a config.json, or the folder that holds one: bounded in size, refused in one line where it is no such file."""
 
 import json
 import re

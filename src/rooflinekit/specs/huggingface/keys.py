@@ -38,7 +38,7 @@ _NO_COUNT = {
     "labels, tasks and generation": """id2label label2id num_labels problem_type finetuning_task task_specific_params
         max_length min_length do_sample early_stopping num_beams num_beam_groups temperature top_k top_p typical_p
         repetition_penalty length_penalty diversity_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size
-        bad_words_ids num_return_sequences return_dict return_dict_in_generate prefix generation_config
+        bad_words_ids num_return_sequences return_dict return_dict_in_generate is_decoder prefix generation_config
         remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens n_special
         predict_special_tokens use_cache cache_implementation max_new_tokens ignore_index add_classification_head
         class_num num_logits_to_keep keys_to_ignore_at_inference logits_to_keep num_reward_heads

@@ -9,6 +9,7 @@ from rooflinekit.errors import SpecError
 from rooflinekit.specs.huggingface import keys
 from rooflinekit.specs.huggingface.config import Config, listed
 from rooflinekit.specs.huggingface.families import FAMILIES, family_name, unsupported
+from rooflinekit.specs.huggingface.families.blocks import context_of
 from rooflinekit.specs.huggingface.families.family import Family, Half
 from rooflinekit.specs.huggingface.quantisation import read_quantisation
 from rooflinekit.specs.model import Model
@@ -69,19 +70,21 @@ def model_from_config(
     Examples
     --------
     >>> figures = {"hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "vocab_size": 128256}
-    >>> figures |= {"model_type": "llama", "num_hidden_layers": 16, "num_key_value_heads": 8, "tie_word_embeddings": True}
+    >>> figures |= {"num_hidden_layers": 16, "num_key_value_heads": 8, "tie_word_embeddings": True}
+    >>> figures |= {"model_type": "llama"}
     >>> model_from_config(figures, "Llama-3.2-1B/config.json").parameters.total
     1235814400
     """
-    outer, inner = _halves(config, where, frozenset(assume))
-    name = _family_name(outer, inner, frozenset(assume))
+    assumed = frozenset((assume,) if isinstance(assume, str) else assume)
+    outer, inner = _halves(config, where, assumed)
+    name = _family_name(outer, inner, assumed)
     facts = _facts(inner, name)
     named = naming or Naming(*_named(where))
     facts = {**facts, "id": named.id, "name": named.name, "family": name, "hub_ids": named.hub_ids}
-    facts["notes"] = (*facts.get("notes", ()), *_towers(outer, inner), *_assumed(assume))
+    facts["notes"] = (*facts.get("notes", ()), *_towers(outer, inner), *_assumed(assumed))
     model = check(Model, facts, where)
     scheme = read_quantisation(outer, inner, model, FAMILIES[name].modules)
-    _explain(outer, inner)
+    _explain(outer, inner, assumed)
     return model if scheme is None else check(Model, {**facts, "quantisation": scheme}, where)
 
 
@@ -106,7 +109,7 @@ def _family_name(outer: Config, inner: Config, assumed: Collection[str]) -> str:
     told = next((entry.partition("=")[2] for entry in assumed if entry.startswith("model_type=")), "")
     types = [told] if told else [inner.text("model_type"), outer.text("model_type")]
     classes = [str(name) for config in (inner, outer) for name in config.listing("architectures") or ()]
-    _refuse_unsupported(outer, [*types, *classes])
+    _refuse_unsupported(outer, [*reversed(types), *classes])
     stated = next((name for name in types if name), "")
     known = [found for found in map(family_name, types if stated else classes) if found]
     if stated and inner is not outer and family_name(types[0] or stated) is None:
@@ -120,8 +123,11 @@ def _refuse_unsupported(outer: Config, names: Sequence[str]) -> None:
     for name in names:
         found = unsupported(name)
         if found is not None:
-            message = f"{outer.where}: {found[0]} (`{name}`) is not supported: {found[1]} not modelled yet"
-            raise SpecError(f"{message}. Give its parameters and KV shape as a `summary` instead")
+            message = (
+                f"{outer.where}: {found[0]} (`{name}`) is not supported: {found[1]} not modelled yet. "
+                "Give its parameters and KV shape as a `summary` instead"
+            )
+            raise SpecError(message)
 
 
 def _by_keys(inner: Config) -> list[str]:
@@ -160,9 +166,9 @@ def _facts(config: Config, name: str) -> dict[str, Any]:
     mixers, feedforwards = family.mixers(config, layers, family), family.feedforwards(config, layers, family)
     facts = {
         "dtype": _dtype(config),
-        "max_context_tokens": config.optional(*keys.CONTEXT),
+        "max_context_tokens": context_of(config),
         "hidden_size": config.count(*keys.HIDDEN),
-        "vocabulary": config.count("vocab_size", "padded_vocab_size"),
+        "vocabulary": config.count("vocab_size"),
         "tied_embeddings": _tied(config, family),
         "position": family.position,
         "norm": family.norm,
@@ -231,10 +237,11 @@ def _dtype(config: Config) -> str | None:
 # ---- what is left
 
 
-def _explain(outer: Config, inner: Config) -> None:
+def _explain(outer: Config, inner: Config, assumed: Collection[str]) -> None:
     """Refuse the file where keys are left that may change a count."""
     outer.skip("tie_word_embeddings", *keys.DTYPE)
-    left = [f"{part.prefix}{key}" for part in (outer, *outer.parts) for key in keys.suspicious(part.unread)]
+    found = [f"{part.prefix}{key}" for part in (outer, *outer.parts) for key in keys.suspicious(part.unread)]
+    left = [name for name in found if name not in assumed]
     if left:
         names = ", ".join(left)
         message = (
@@ -252,8 +259,8 @@ def _towers(outer: Config, inner: Config) -> tuple[str, ...]:
     return ("the language model only: vision and audio towers are not described",)
 
 
-def _assumed(assume: Collection[str]) -> tuple[str, ...]:
-    return (f"read under the assumption that these change no count: {', '.join(sorted(assume))}",) if assume else ()
+def _assumed(assumed: Collection[str]) -> tuple[str, ...]:
+    return (f"read under the assumption that these change no count: {', '.join(sorted(assumed))}",) if assumed else ()
 
 
 def _named(where: str) -> tuple[str, str]:
@@ -269,7 +276,7 @@ def identifier(name: str) -> str:
     ('qwen-qwen3-8b', 'gemma-4.e2b')
     """
     words = "".join(
-        letter if letter.isascii() and letter.isalnum() or letter == "." else "-" for letter in name.lower()
+        letter if (letter.isascii() and letter.isalnum()) or letter == "." else "-" for letter in name.lower()
     )
     parts = [part for part in words.replace(".", "-.").split("-") if part.strip(".")]
     return "-".join(parts).replace("-.", ".").strip(".-") or "custom"

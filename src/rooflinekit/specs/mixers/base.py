@@ -85,9 +85,13 @@ class FeedForwardBase(Block):
         """Parameters of one routed expert; 0 where there is none."""
         return 0
 
-    def expert_matrices(self, hidden_size: int) -> int:  # noqa: ARG002 - as above
-        """Matrix parameters of one routed expert."""
-        return 0
+    def expert_products(self, hidden_size: int) -> tuple[Product, ...]:  # noqa: ARG002 - as above
+        """List the linear layers of one routed expert."""
+        return ()
+
+    def expert_matrices(self, hidden_size: int) -> int:
+        """Count the matrix parameters of one routed expert."""
+        return sum(product.parameters for product in self.expert_products(hidden_size))
 
     @property
     def routed(self) -> tuple[int, int]:

@@ -93,11 +93,17 @@ def qk_norm(config: Config, family: Family) -> str | None:
 
 def window_of(config: Config, family: Family) -> int | None:
     """Read the window, or None where it does not apply: switched off, or no shorter than the context."""
-    window, context = config.optional(*keys.WINDOW), config.optional(*keys.CONTEXT)
+    window, context = config.optional(*keys.WINDOW), context_of(config)
     config.skip("max_window_layers")
     if window is None or not config.flag("use_sliding_window", family.windows):
         return None
     return None if context is not None and window >= context else window
+
+
+def context_of(config: Config) -> int | None:
+    """Read the longest context: the first of its names, which need not agree (that of training, of the files)."""
+    first, _ = config.find(*keys.CONTEXT)
+    return config.optional(first)
 
 
 def layer_kinds(config: Config, layers: int, family: Family) -> list[str]:

@@ -7,6 +7,7 @@ from rooflinekit.specs.huggingface.config import Config
 from rooflinekit.specs.huggingface.families.blocks import (
     all_windowed,
     attention,
+    context_of,
     dense,
     dense_block,
     every_nth_full,
@@ -30,7 +31,8 @@ _CLASSIC = LLAMA._replace(
 
 
 def _learned(config: Config, more: int = 0) -> dict[str, Any]:
-    return {"position": "learned", "position_rows": config.count(*keys.CONTEXT) + more}
+    rows = context_of(config) or config.missing(*keys.CONTEXT)
+    return {"position": "learned", "position_rows": rows + more}
 
 
 def _gpt2(config: Config, _layers: int) -> dict[str, Any]:
@@ -39,9 +41,9 @@ def _gpt2(config: Config, _layers: int) -> dict[str, Any]:
 
 def _opt(config: Config, _layers: int) -> dict[str, Any]:
     """OPT looks its positions up with an offset of two."""
-    config.only("do_layer_norm_before", True)
-    config.only("_remove_final_layer_norm", False)
-    config.only("layer_norm_elementwise_affine", True)
+    config.on("do_layer_norm_before")
+    config.off("_remove_final_layer_norm")
+    config.on("layer_norm_elementwise_affine")
     config.only("word_embed_proj_dim", config.count(*keys.HIDDEN))
     return _learned(config, 2)
 
@@ -51,7 +53,7 @@ def _bloom(_config: Config, _layers: int) -> dict[str, Any]:
 
 
 def _biased_head(config: Config, _layers: int) -> dict[str, Any]:
-    config.only("qk_layernorm", False)
+    config.off("qk_layernorm")
     return {"lm_head_bias": True}
 
 
@@ -90,7 +92,7 @@ def _falcon_extras(config: Config, _layers: int) -> dict[str, Any]:
 
 def _mpt_mixers(config: Config, layers: int, family: Family) -> Half:
     inner = config.part("attn_config")
-    inner.only("qk_ln", False)
+    inner.off("qk_ln")
     kind = inner.text("attn_type", default="multihead_attention")
     block = attention(config, family, "full")
     block["kv_heads"] = 1 if kind == "multiquery_attention" else inner.count("kv_n_heads", default=block["heads"])
@@ -103,7 +105,7 @@ def _mpt_dense(config: Config, layers: int, family: Family) -> Half:
 
 
 def _mpt_extras(config: Config, _layers: int) -> dict[str, Any]:
-    config.only("no_bias", True)
+    config.on("no_bias")
     config.only("norm_type", "low_precision_layernorm", "layernorm")
     config.only("embedding_fraction", 1, 1.0)
     if config.part("attn_config").flag("alibi"):
@@ -119,17 +121,21 @@ def _multi_query(config: Config, layers: int, family: Family) -> Half:
 
 def _gpt_neo_kinds(config: Config, layers: int) -> list[str]:
     """Read attention_types, [[["global", "local"], 12]], or the list that it means."""
+    groups = config.listing("attention_types") or []
     given = config.listing("attention_layers", length=layers)
-    groups = config.listing("attention_types")
     if given is None:
-        shaped = all(
-            isinstance(group, list) and len(group) == 2 and isinstance(group[0], list) for group in groups or ()
-        )  # noqa: PLR2004, E501 - [kinds, times]
-        whole = shaped and all(isinstance(group[1], int) and group[1] <= layers for group in groups or ())
-        given = [kind for group in groups or () for kind in group[0] * group[1]] if whole else []
+        given = [kind for group in groups for kind in _repeated(group, layers)]
     if len(given) != layers or not set(map(str, given)) <= {"global", "local"}:
         config.refuse("attention_types", groups, f"`global` and `local` for {layers} layers")
     return ["full" if kind == "global" else "window" for kind in given]
+
+
+def _repeated(group: object, most: int) -> list[Any]:
+    """Give the kinds of a group as often as it says; nothing where it is no pair of kinds and times."""
+    match group:
+        case [list(kinds), int(times)] if times <= most and len(kinds) <= most:
+            return kinds * times
+    return []
 
 
 def _qwen1_dense(config: Config, layers: int, family: Family) -> Half:

@@ -45,7 +45,7 @@ def _gemma3n_mixers(config: Config, layers: int, family: Family) -> Half:
 
 
 def _gemma3n_dense(config: Config, layers: int, family: Family) -> Half:
-    """The width stands as a list, one figure a layer."""
+    """Read widths that stand as a list, one figure a layer."""
     return _by_width(config, family, config.per_layer(*keys.INTERMEDIATE, layers=layers))
 
 
@@ -61,7 +61,7 @@ def _per_layer_inputs(config: Config) -> dict[str, Any]:
     width = config.natural("hidden_size_per_layer_input")
     if not width:
         return {}
-    rows = config.count("vocab_size_per_layer_input", "vocab_size")
+    rows = config.optional("vocab_size_per_layer_input") or config.count("vocab_size")
     return {"per_layer_inputs": {"width": width, "vocabulary": rows}}
 
 
@@ -88,7 +88,7 @@ def _gemma4_mixers(config: Config, layers: int, family: Family) -> Half:
 
 
 def _gemma4_feedforwards(config: Config, layers: int, family: Family) -> Half:
-    """A mixture stands beside a dense block in every layer, or the width doubles where keys are shared."""
+    """Read a mixture beside a dense block in every layer, or a width that doubles where keys are shared."""
     width = config.count("intermediate_size")
     config.skip(*keys.EXPERTS, *keys.CHOSEN, "moe_intermediate_size", "expert_intermediate_size")
     if config.flag("enable_moe_block"):

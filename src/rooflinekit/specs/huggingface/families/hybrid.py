@@ -18,6 +18,9 @@ from rooflinekit.specs.huggingface.families.family import Block, Family, Half, P
 from rooflinekit.specs.huggingface.families.mixtures import qwen_mixture
 
 _NONE: Block = {"name": "none", "kind": "none"}
+Names = tuple[str, ...]
+_HYBRID_HEADS = ("mamba_num_heads", "mamba_n_heads")
+_HYBRID_WIDTH = ("mamba_head_dim", "mamba_d_head")
 _STATE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
 
@@ -38,7 +41,7 @@ def _fourth_full(config: Config, layers: int) -> list[str]:
 
 
 def _deltanet_mixers(config: Config, layers: int, family: Family) -> Half:
-    config.only("attn_output_gate", True)
+    config.on("attn_output_gate")
     config.skip("output_gate_type")
     linear = {
         "name": "gated_deltanet",
@@ -62,7 +65,7 @@ def _unnamed_module(_config: Config, _layers: int) -> dict[str, Any]:
 
 
 def _qwen3_5_extras(config: Config, _layers: int) -> dict[str, Any]:
-    config.only("mtp_use_dedicated_embeddings", False)
+    config.off("mtp_use_dedicated_embeddings")
     return {}
 
 
@@ -83,8 +86,8 @@ def _mamba1_block(config: Config, inner: int, **fields: object) -> Block:
 
 
 def _mamba_mixers(config: Config, layers: int, _family: Family) -> Half:
-    config.only("use_bias", False)
-    config.only("use_conv_bias", True)
+    config.off("use_bias")
+    config.on("use_conv_bias")
     expand, hidden = config.number("expand", default=2.0), config.count(*keys.HIDDEN)
     config.skip(*keys.ACTIVATION)
     inner = config.count("intermediate_size", "d_inner", default=int(expand * hidden))
@@ -92,17 +95,18 @@ def _mamba_mixers(config: Config, layers: int, _family: Family) -> Half:
 
 
 def _mamba2_mixers(config: Config, layers: int, _family: Family) -> Half:
-    config.only("use_bias", False)
+    config.off("use_bias")
     config.skip(*keys.ACTIVATION, "expand", "time_step_rank")
-    return Half([mamba2_block(config)], ["mamba2"] * layers)
+    return Half([mamba2_block(config, ("num_heads",), ("head_dim",))], ["mamba2"] * layers)
 
 
-def mamba2_block(config: Config) -> Block:
+def mamba2_block(config: Config, heads: Names = _HYBRID_HEADS, width: Names = _HYBRID_WIDTH) -> Block:
+    """Read a Mamba-2 mixer; beside attention its heads have names of their own."""
     return {
         "name": "mamba2",
         "kind": "mamba2",
-        "heads": config.count("mamba_num_heads", "mamba_n_heads", "num_heads"),
-        "head_dim": config.count("mamba_head_dim", "mamba_d_head", "head_dim", default=64),
+        "heads": config.count(*heads),
+        "head_dim": config.count(*width),
         "groups": config.count("mamba_n_groups", "n_groups", default=1),
         "state": config.count("ssm_state_size", "mamba_d_state", "state_size", default=128),
         "conv_kernel": config.count("conv_kernel", "mamba_d_conv", default=4),
@@ -119,8 +123,8 @@ def _no_feedforward(_config: Config, layers: int, _family: Family) -> Half:
 
 
 def _jamba_mixers(config: Config, layers: int, family: Family) -> Half:
-    config.only("mamba_proj_bias", False)
-    config.only("mamba_conv_bias", True)
+    config.off("mamba_proj_bias")
+    config.on("mamba_conv_bias")
     period, offset = config.count("attn_layer_period", default=8), config.natural("attn_layer_offset")
     inner = int(config.number("mamba_expand", default=2.0) * config.count(*keys.HIDDEN))
     config.skip("layers_block_type")
@@ -141,7 +145,7 @@ def _jamba_feedforwards(config: Config, layers: int, family: Family) -> Half:
 
 
 def _granite_mixers(config: Config, layers: int, family: Family) -> Half:
-    config.only("mamba_proj_bias", False)
+    config.off("mamba_proj_bias")
     config.skip("mamba_expand", "layers_block_type")
     kinds = ["mamba2" if kind == "linear" else kind for kind in layer_kinds(config, layers, family)]
     mamba = [mamba2_block(config)] if "mamba2" in kinds else []
@@ -149,7 +153,7 @@ def _granite_mixers(config: Config, layers: int, family: Family) -> Half:
 
 
 def _granite_feedforwards(config: Config, layers: int, family: Family) -> Half:
-    """Experts beside a shared block; a file without experts has the shared block alone."""
+    """Read experts beside a shared block; a file without experts has the shared block alone."""
     shared = config.natural("shared_intermediate_size")
     if config.natural(*keys.EXPERTS):
         return Half([mixture_block(config, family, config.count("intermediate_size"), shared)], ["moe"] * layers)
@@ -172,7 +176,7 @@ def _lfm2_kinds(config: Config, layers: int) -> list[str]:
 
 
 def _lfm2_mixers(config: Config, layers: int, family: Family) -> Half:
-    config.only("conv_bias", False)
+    config.off("conv_bias")
     hidden = config.count(*keys.HIDDEN)
     for key in ("block_dim", "conv_dim", "conv_dim_out"):
         config.only(key, hidden)
@@ -183,8 +187,8 @@ def _lfm2_mixers(config: Config, layers: int, family: Family) -> Half:
 
 
 def _lfm2_dense(config: Config, layers: int, family: Family) -> Half:
-    """The width is two thirds of the figure, times a factor, rounded up, unless the file says that it is not."""
-    config.only("block_use_swiglu", True)
+    """Read a width that is two thirds of the figure, times a factor, rounded up, unless the file says otherwise."""
+    config.on("block_use_swiglu")
     width = config.count("block_ff_dim", "intermediate_size")
     unit = config.count("block_multiple_of", default=256)
     factor = config.number("block_ffn_dim_multiplier", default=1.0)

@@ -14,7 +14,7 @@ def latent(config: Config, layers: int, family: Family) -> Half:
 
 
 def _block(config: Config, family: Family) -> Block:
-    config.only("attention_bias", False)
+    config.off("attention_bias")
     config.skip(*keys.HEAD_DIM, *keys.KV_HEADS, "qk_head_dim")
     return {
         "name": "mla",

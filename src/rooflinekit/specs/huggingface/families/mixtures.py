@@ -81,7 +81,7 @@ def _dbrx(config: Config, layers: int, family: Family) -> Half:
 
 def _hunyuan_mixers(config: Config, layers: int, family: Family) -> Half:
     """With cross-layer attention, only every cla_share_factor-th layer has keys and values of its own."""
-    config.only("use_mla", False)
+    config.off("use_mla")
     base = attention(config, family, "full")
     every = config.count("cla_share_factor", default=1)
     shares = config.flag("use_cla") and every > 1
@@ -113,7 +113,7 @@ def _ernie(config: Config, layers: int, family: Family) -> Half:
 
 
 def _minimax_m2_mixers(config: Config, layers: int, family: Family) -> Half:
-    """Published checkpoints hold none of the prediction modules that the file names; all layers attend in full."""
+    """Read full attention; published checkpoints hold none of the prediction modules that the file names."""
     config.skip("use_mtp", "mtp_transformer_layers", "num_mtp_modules", "qk_norm_type")
     config.only("qk_norm_type", "per_layer")
     kinds = config.listing("attn_type_list", length=layers) or [1] * layers

@@ -1,6 +1,5 @@
-"""NVIDIA's families: Nemotron-H, where each layer is a mixer or a feed-forward, and Nemotron-NAS with its searched layers."""
+"""NVIDIA's families: Nemotron-H, whose layers are a mixer or a feed-forward, and Nemotron-NAS with searched layers."""
 
-from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -55,11 +54,11 @@ def nemotron_layers(config: Config) -> int:
 
 
 def _nemotron_mixers(config: Config, layers: int, family: Family) -> Half:
-    config.only("mamba_proj_bias", False)
-    config.only("use_bias", False)
+    config.off("mamba_proj_bias")
+    config.off("use_bias")
     config.skip("expand", "mamba_hidden_act", "time_step_rank", "sliding_window", "layer_types")
     names = [_MIXERS.get(part, "none") for part in _layers_of(config, layers)]
-    found: Sequence[Block] = [attention(config, family, "full"), _NONE]
+    found: list[Block] = [attention(config, family, "full"), _NONE]
     return Half([*found, mamba2_block(config)] if "mamba2" in names else found, names)
 
 

@@ -61,7 +61,9 @@ def _method(key: str, config: Config) -> str:
     """Tell the method; MLX's and some of ModelOpt's files name none."""
     named = config.text("quant_method", "quant_library").lower().replace("_tensors", "-tensors")
     producer = config.data.get("producer")
-    by_modelopt = config.data.get("quant_algo") or isinstance(producer, Mapping) and producer.get("name") == "modelopt"
+    by_modelopt = config.data.get("quant_algo") or (
+        isinstance(producer, Mapping) and producer.get("name") == "modelopt"
+    )
     if by_modelopt and named in {"", "fp8"}:
         return "modelopt"
     if not named and (key == "quantization" or "bits" in config.data):

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rooflinekit.specs.huggingface.config import Config, whole
-from rooflinekit.specs.huggingface.quantisation.formats import Numbers, format_name, group_size
+from rooflinekit.specs.huggingface.quantisation.formats import LARGEST_GROUP, Numbers, format_name, group_size
 from rooflinekit.specs.huggingface.quantisation.patterns import Patterns
 from rooflinekit.specs.huggingface.quantisation.scheme import Scheme
 from rooflinekit.specs.quantisation import PLAIN_FORMAT
 
-_PAIR = 2
 _KV_NAMES = {"fp8": "fp8", "int8": "int8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 
 
@@ -66,10 +65,10 @@ def block(config: Config, key: str, strategy: str = "block") -> tuple[int, int] 
     found = config.listing(key)
     if found is None or strategy != "block":
         return None
-    sides = [whole(side) for side in found]
-    if len(sides) != _PAIR or not all(sides):
-        config.refuse(key, found, "two whole numbers: rows and columns")
-    return (sides[0] or 1, sides[1] or 1)
+    match [whole(side) for side in found]:
+        case [int(rows), int(columns)] if 0 < rows <= LARGEST_GROUP and 0 < columns <= LARGEST_GROUP:
+            return rows, columns
+    return config.refuse(key, found, "two whole numbers: rows and columns")
 
 
 def kv_cache(config: Config) -> str | None:

@@ -6,6 +6,8 @@ from rooflinekit.specs.huggingface.config import Config, whole
 
 _NVFP4_GROUP, _MX_GROUP = 16, 32
 _BYTE, _NIBBLE = 8, 4
+#: No matrix has longer rows.
+LARGEST_GROUP = 999_999
 
 
 class Numbers(NamedTuple):
@@ -85,6 +87,6 @@ def group_size(config: Config, *keys: str, default: int | None = None) -> int | 
     if value in (-1, "-1", 0):
         return None
     found = whole(value)
-    if found is None:
+    if found is None or found > LARGEST_GROUP:
         config.refuse(key, value, "a whole number, or -1 for one group a row")
     return found

@@ -5,7 +5,7 @@ from typing import Any
 
 from rooflinekit.specs.huggingface.config import Config
 from rooflinekit.specs.huggingface.quantisation.compressed import block, kv_cache, patterns
-from rooflinekit.specs.huggingface.quantisation.formats import Numbers, format_name, group_size
+from rooflinekit.specs.huggingface.quantisation.formats import LARGEST_GROUP, Numbers, format_name, group_size
 from rooflinekit.specs.huggingface.quantisation.patterns import Patterns
 from rooflinekit.specs.huggingface.quantisation.scheme import Scheme
 from rooflinekit.specs.quantisation import PLAIN_FORMAT
@@ -173,5 +173,5 @@ def _mlx_format(config: Config) -> str:
         return "nvfp4-weight-only"
     if mode != "affine":
         config.refuse("mode", mode, "affine, mxfp4, mxfp8 or nvfp4")
-    bits, size = config.count("bits", default=4, most=8), config.count("group_size", default=64)
+    bits, size = config.count("bits", default=4, most=8), config.count("group_size", default=64, most=LARGEST_GROUP)
     return f"mlx-{bits}bit" if size == 64 else f"mlx-{bits}bit-g{size}"  # noqa: PLR2004 - MLX's usual group

@@ -31,7 +31,8 @@ def modelopt(config: Config) -> Scheme:
     inner = config.part("quantization") if config.data.get("quantization") else config
     left_out = patterns(inner, "ignore", "exclude_modules", "modules_to_not_convert")
     algorithm = inner.text("quant_algo").upper()
-    default, named = PLAIN_FORMAT, ()
+    default = PLAIN_FORMAT
+    named: tuple[tuple[Patterns, str], ...] = ()
     if inner.data.get("quantized_layers"):
         named = tuple(_listed(inner))
     elif algorithm == _MIXED:

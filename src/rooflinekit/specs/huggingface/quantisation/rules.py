@@ -1,4 +1,4 @@
-"""From a checkpoint's patterns to our rules: each matrix of each layer is looked up, and the answers are written short."""
+"""From a checkpoint's patterns to our rules: each matrix of each layer is looked up, the answers are written short."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,11 +59,11 @@ def formats_by_layer(scheme: Scheme, model: Model, modules: Mapping[str, Sequenc
     seen: dict[tuple[object, ...], Formats] = {}
     found: list[Formats] = []
     for run in model.layer_runs:
-        paths = {path: names_of(path, run.mixer.kind, modules) for path, _ in matrices(model, run)}
         for layer in range(len(found), len(found) + run.times):
             alike = (run.mixer.name, run.feedforward.name, *scheme.likeness(layer))
             if alike not in seen:
-                seen[alike] = {path: scheme.format_of(Name(layer, names)) for path, names in paths.items()}
+                paths = {path: Name(layer, names_of(path, run.mixer.kind, modules)) for path, _ in matrices(model, run)}
+                seen[alike] = {path: scheme.format_of(name) for path, name in paths.items()}
             found.append(seen[alike])
     return found
 
@@ -82,13 +82,13 @@ def matrices(model: Model, run: Layer) -> Iterator[tuple[str, int]]:
 def quantisation_of(scheme: Scheme, model: Model, modules: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Write a scheme as the fields of our Quantisation."""
     found = formats_by_layer(scheme, model, modules)
-    default = _largest(model, found) or scheme.default
+    default, usual = _largest(model, found) or scheme.default, _usual_formats(found)
     embedding = scheme.format_of_top(scheme.embedding, "embed_tokens", "wte", "embeddings")
     head = scheme.format_of_top(scheme.head, "lm_head", "head", "output")
     return {
         "method": scheme.method,
         "default": default,
-        "rules": [*_odd_layers(found), *_usual(found, default)],
+        "rules": [*_odd_layers(found, usual), *_usual(usual, default)],
         "head": embedding if model.tied_embeddings else head,
         "embedding": embedding,
         "kv_cache": scheme.kv_cache,
@@ -97,28 +97,31 @@ def quantisation_of(scheme: Scheme, model: Model, modules: Mapping[str, Sequence
 
 def _largest(model: Model, found: Sequence[Formats]) -> str | None:
     """Give the format of most weights, plain only where nothing else is: kernels are timed by it."""
+    runs = [run for run in model.layer_runs for _ in range(run.times)]
     held: Counter[str] = Counter()
-    first = 0
-    for run in model.layer_runs:
-        for layer in range(first, first + run.times):
-            for path, weights in matrices(model, run):
-                held[found[layer][path]] += weights
-        first += run.times
+    weights: dict[tuple[str, str], dict[str, int]] = {}
+    for run, formats in zip(runs, found, strict=True):
+        names = (run.mixer.name, run.feedforward.name)
+        if names not in weights:
+            weights[names] = dict(matrices(model, run))
+        for path, many in weights[names].items():
+            held[formats[path]] += many
     quantised = [form for form, _ in held.most_common() if form != PLAIN_FORMAT]
     return quantised[0] if quantised else PLAIN_FORMAT if held else None
 
 
 def _usual_formats(found: Sequence[Formats]) -> Formats:
+    """Give the format that a matrix has in most of its layers; layers that are treated alike are counted together."""
+    distinct = {id(formats): formats for formats in found}
     counts: dict[str, Counter[str]] = {}
-    for formats in found:
-        for path, form in formats.items():
-            counts.setdefault(path, Counter())[form] += 1
+    for key, layers in Counter(map(id, found)).items():
+        for path, form in distinct[key].items():
+            counts.setdefault(path, Counter())[form] += layers
     return {path: count.most_common(1)[0][0] for path, count in counts.items()}
 
 
-def _odd_layers(found: Sequence[Formats]) -> Iterator[tuple[str, str]]:
+def _odd_layers(found: Sequence[Formats], usual: Formats) -> Iterator[tuple[str, str]]:
     """Yield rules for layers that differ from most: the whole layer where it is of one format."""
-    usual = _usual_formats(found)
     for layer, formats in enumerate(found):
         odd = {path: form for path, form in formats.items() if form != usual[path]}
         if odd and len(set(formats.values())) == 1:
@@ -128,9 +131,8 @@ def _odd_layers(found: Sequence[Formats]) -> Iterator[tuple[str, str]]:
             yield f"layers.{layer}.{path}", form
 
 
-def _usual(found: Sequence[Formats], default: str) -> Iterator[tuple[str, str]]:
+def _usual(usual: Formats, default: str) -> Iterator[tuple[str, str]]:
     """Yield rules for matrices that are usually not of the default format, by the widest path of one format."""
-    usual = _usual_formats(found)
     told: set[str] = set()
     for path, form in usual.items():
         wide = next(part for part in _above(path) if len({usual[other] for other in usual if _below(other, part)}) == 1)
