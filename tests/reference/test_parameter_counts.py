@@ -4,15 +4,11 @@ Three witnesses: the transformers 5.24.0 model class built from the same config 
 total (a checkpoint's metadata, another implementation, a model card), and literals written here.
 """
 
-from pathlib import Path
-
 import pytest
-import yaml
 
-from rooflinekit.specs.model import Model
+from rooflinekit import list_models, load_model
 
-FILES = sorted((Path(__file__).parents[2] / "model_configs").glob("*/*.yaml"))
-MODELS = {path.stem: Model.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in FILES}
+MODELS = {name: load_model(name) for name in list_models()}
 REFERENCE = [name for name, model in MODELS.items() if model.reference_count]
 PUBLISHED = [name for name, model in MODELS.items() if model.published_count]
 
