@@ -10,7 +10,6 @@ import csv
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rooflinekit import list_models, load_model
 

@@ -1,19 +1,17 @@
 """Deployment: a model on a device at a precision under an engine; the object that people hold."""
 
-import sys
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rooflinekit import units
-from rooflinekit.errors import ContextLengthWarning, InvalidInputError
+from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.chunked import chunked_prefill
 from rooflinekit.phases.crossover import Crossover, compute_bound_batch, find_crossover, kv_parity_tokens
 from rooflinekit.phases.estimate import Estimate, Value
-from rooflinekit.phases.memory import require_fit
+from rooflinekit.phases.memory import check_sizes
 from rooflinekit.phases.request import Request, RequestSizes, plan_request
 from rooflinekit.phases.settled import Settled
 from rooflinekit.specs.step import Group, Real, amount, checked, checked_group, describe, points_shape
@@ -115,24 +113,13 @@ class Deployment(Settled):
         checked("busy_s", busy_s, infinite=True)
         counts = [value for group in whole for value in group]
         shape, counted = points_shape(*counts, busy_s), points_shape(*counts)
-        self.check_sizes(whole)
+        check_sizes(self, whole)
         x = features(self.plan.features, whole)
         if shape != counted:  # only the work just before differs: the same passes, once for each
             x = x.reshape(len(x), *(1,) * (len(shape) - len(counted)), *counted)
             x = np.broadcast_to(x, (len(x), *shape)).reshape(len(x), -1)
         busy = busy_s if shape == () else np.broadcast_to(np.asarray(busy_s, dtype=np.float64), shape).reshape(-1)
         return Estimate(self, label or describe(whole), self.timing, x, shape, busy)  # type: ignore[arg-type]
-
-    def check_sizes(self, groups: tuple[Group, ...]) -> None:
-        """Warn of a context that the model was not made for; refuse what the memory cannot hold."""
-        lengths = [amount(group.new_tokens) + amount(group.context_tokens) for group in groups]
-        longest = max(length if isinstance(length, float) else float(length.max()) for length in lengths)
-        limit = self.model.max_context_tokens
-        if limit is not None and longest > limit:
-            message = f"{units.count(longest)} tokens exceed the {limit:,} that {self.model.id} was made for"
-            warnings.warn(message, ContextLengthWarning, stacklevel=_callers_level())
-        if self.memory_check:
-            require_fit(self, lengths, [amount(group.sequences) for group in groups])
 
     def prefill(self, prompt_tokens: Real, *, cached_tokens: Real = 0, batch: Real = 1, busy_s: Real = 0.0) -> Estimate:
         r"""
@@ -407,14 +394,6 @@ class Deployment(Settled):
         from rooflinekit.phases.frames import batch_curve  # noqa: PLC0415 - pandas loads on first use
 
         return batch_curve(self, context_tokens, batch)
-
-
-def _callers_level() -> int:
-    """Stack level of the first line outside the library, so that a warning points at who asked."""
-    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - `warnings` can skip files by itself only from Python 3.12 on
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "rooflinekit":
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def _plain(value: Value) -> Value:

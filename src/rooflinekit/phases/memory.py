@@ -1,5 +1,7 @@
 """What a deployment holds in memory: weights, and the KV cache of its sequences."""
 
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -7,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflinekit import units
-from rooflinekit.errors import DoesNotFitError
+from rooflinekit.errors import ContextLengthWarning, DoesNotFitError
 from rooflinekit.operators.forward.rows import module_bytes
 from rooflinekit.operators.kv_cache import kv_cache_bytes
 from rooflinekit.specs.model import Layer, Model
 from rooflinekit.specs.parameters import layer_products
 from rooflinekit.specs.precision import Precision
+from rooflinekit.specs.step import Group, amount
 
 if TYPE_CHECKING:
     from rooflinekit.phases.deployment import Deployment
@@ -91,7 +94,27 @@ def _matrix_bytes(model: Model, precision: Precision) -> tuple[float, int]:
     return held, counted
 
 
-def require_fit(deployment: "Deployment", lengths: Sequence[Amount], sequences: Sequence[Amount]) -> None:
+def check_sizes(deployment: "Deployment", groups: tuple[Group, ...]) -> None:
+    """Warn of a context that the model was not made for; refuse what the memory cannot hold."""
+    lengths = [amount(group.new_tokens) + amount(group.context_tokens) for group in groups]
+    longest = max(length if isinstance(length, float) else float(length.max()) for length in lengths)
+    limit = deployment.model.max_context_tokens
+    if limit is not None and longest > limit:
+        message = f"{units.count(longest)} tokens exceed the {limit:,} that {deployment.model.id} was made for"
+        warnings.warn(message, ContextLengthWarning, stacklevel=_callers_level())
+    if deployment.memory_check:
+        _require_fit(deployment, lengths, [amount(group.sequences) for group in groups])
+
+
+def _callers_level() -> int:
+    """Stack level of the first line outside the library, so that a warning points at who asked."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - `warnings` can skip files by itself only from Python 3.12 on
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "rooflinekit":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _require_fit(deployment: "Deployment", lengths: Sequence[Amount], sequences: Sequence[Amount]) -> None:
     """Raise an error that says how much is missing, where weights and the caches of all groups exceed the memory."""
     device, memory = deployment.device, deployment.device.memory_bytes
     held: Amount = 0.0

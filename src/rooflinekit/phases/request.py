@@ -7,6 +7,7 @@ import numpy as np
 
 from rooflinekit import units
 from rooflinekit.phases.estimate import Estimate, Value
+from rooflinekit.phases.memory import check_sizes
 from rooflinekit.specs.step import Group, Real, checked, points_shape
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def plan_request(deployment: "Deployment", sizes: RequestSizes) -> Request:
     prefill = deployment.prefill(prompt_tokens, cached_tokens=cached_tokens, batch=batch, busy_s=busy_s)
     wide = (np.broadcast_to(np.asarray(size, dtype=np.float64), shape) for size in sizes)
     prompts, outputs, batches, _, busy = (values.reshape(-1) for values in wide)
-    deployment.check_sizes((Group(1.0, prompts + outputs - 2.0, batches),))  # the last step, before all are laid out
+    check_sizes(deployment, (Group(1.0, prompts + outputs - 2.0, batches),))  # the last step, before all are laid out
     passes = (outputs - 1).astype(np.int64)
     first = np.repeat(np.cumsum(passes) - passes, passes)
     grown = np.arange(passes.sum()) - first  # 0, 1, 2, ... within each request
