@@ -154,7 +154,9 @@ def test_a_step_reads_every_parameter_but_the_rows_it_does_not_gather(name):
     assert stored_weight_bytes(model, BF16) == 2 * model.parameters.total
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if not any(f.routed[0] for f in load_model(name).feedforwards)])
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS if not any(f.routed[0] for f in load_model(name).feedforwards)]
+)
 def test_a_decode_step_without_experts_reads_every_parameter(name):
     """Where no layer is a mixture, one token reads what a crowd reads."""
     assert amount(name, "weight_bytes", STEP) == amount(name, "weight_bytes", CROWD)

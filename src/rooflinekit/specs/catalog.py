@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from rooflinekit.errors import AmbiguousNameError, SpecError, UnknownNameError
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
-from rooflinekit.specs.huggingface import load_config
+from rooflinekit.specs.hub import fetch_config, is_hub_id
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.yamlfile import check, read_mapping
 
 _SUFFIXES = (".yaml", ".yml")
-_PATH_SUFFIXES = (*_SUFFIXES, ".json")
+_PATH_SUFFIXES = (*_SUFFIXES, ".json", ".gguf")
 
 
 class Kind(NamedTuple):
@@ -204,7 +204,19 @@ def _locate(kind: Kind, name: object) -> Path:
     if found:
         message = f"{text!r} is the name of {len(found)} {kind.what}s: choose one of {', '.join(found)}"
         raise AmbiguousNameError(message)
-    raise UnknownNameError(_unknown(kind, text, paths))
+    unknown = _unknown(kind, text, paths)
+    if kind is MODELS and is_hub_id(text):
+        return _from_hub(text, unknown)
+    raise UnknownNameError(unknown)
+
+
+def _from_hub(hub_id: str, unknown: str) -> Path:
+    """Fetch the config of a repository that the catalogue does not know."""
+    try:
+        return fetch_config(hub_id)
+    except SpecError as error:
+        message = f"{unknown}; on the Hub: {error}"
+        raise UnknownNameError(message) from None
 
 
 def _is_path(text: str) -> bool:
@@ -275,12 +287,25 @@ def _read_yaml(path: Path, _assume: Collection[str]) -> Model:
     return _model(dict(read_mapping(path)), str(path), path.stem)
 
 
+def _read_config(path: Path, assume: Collection[str]) -> Model:
+    from rooflinekit.specs.huggingface import load_config  # noqa: PLC0415 - only who reads a checkpoint needs it
+
+    return load_config(path, assume)
+
+
+def _read_gguf(path: Path, _assume: Collection[str]) -> Model:
+    from rooflinekit.specs.gguf import load_gguf  # noqa: PLC0415 - as above
+
+    return load_gguf(path)
+
+
 #: The ending of a path -> what reads a model from it; "/" is a folder.
 _READERS: Mapping[str, Callable[[Path, Collection[str]], Model]] = {
     ".yaml": _read_yaml,
     ".yml": _read_yaml,
-    ".json": load_config,
-    "/": load_config,
+    ".json": _read_config,
+    ".gguf": _read_gguf,
+    "/": _read_config,
 }
 
 

@@ -46,7 +46,7 @@ class Quantisation(Spec):
     @cached_property
     def by_layer(self) -> bool:
         """Whether some rule tells layers apart, so that identical layers may differ."""
-        return any(re.search(r"\d", rule.pattern) for rule in self.rules)
+        return any("layers" in rule.pattern for rule in self.rules)
 
 
 def matches(pattern: str, path: str) -> bool:

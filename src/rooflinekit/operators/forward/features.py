@@ -90,16 +90,19 @@ def _by_form(wanted: tuple[Feature, ...], groups: Groups) -> ByForm:
     found: ByForm = {}
     for detail in {feature.detail for feature in wanted if feature.form == "absorbed"}:
         chosen = [_absorbed(detail, group) for group in groups]
-        parts = list(zip(groups, chosen, strict=True))
-        found[detail, "absorbed"] = tuple(one._replace(sequences=one.sequences * use) for one, use in parts)
-        found[detail, "expanded"] = tuple(one._replace(sequences=one.sequences * (1.0 - use)) for one, use in parts)
+        for form, uses in (("absorbed", chosen), ("expanded", [~use for use in chosen])):
+            found[detail, form] = tuple(_share(*pair) for pair in zip(groups, uses, strict=True) if pair[1].any())
     return found
 
 
-def _absorbed(detail: tuple[float, ...], group: Amounts) -> Real:
-    """1 where attention over the latents themselves takes no more operations than expanding them: none jumps."""
+def _share(group: Amounts, use: NDArray[np.bool_]) -> Amounts:
+    """Keep the sequences of the points that use a form; where all do, nothing need be multiplied."""
+    return group if use.all() else group._replace(sequences=group.sequences * use)
+
+
+def _absorbed(detail: tuple[float, ...], group: Amounts) -> NDArray[np.bool_]:
+    """Tell where attention over the latents themselves takes no more operations than expanding them: none jumps."""
     score_absorbed, token_absorbed, score_expanded, row_expanded, selected = detail
     scores = attention_scores(group.new, group.context, None if np.isinf(selected) else selected)
     absorbed = score_absorbed * scores + token_absorbed * group.new
-    chosen = absorbed <= score_expanded * scores + row_expanded * (group.new + group.context)
-    return chosen.astype(np.float64) if isinstance(chosen, np.ndarray) else float(chosen)
+    return np.asarray(absorbed <= score_expanded * scores + row_expanded * (group.new + group.context))
