@@ -1,6 +1,7 @@
 """What all figures share: colours, a figure without global state, labels that keep apart, and saving."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
 from typing import NamedTuple, cast
@@ -29,6 +30,7 @@ _LETTERS = 14.0  # of a legend that fit into an inch
 _GRID = 60  # places tried in either direction for a block of labels
 _LEADER = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0}
 _GAP = 6.0  # least distance of a label to what it must not cover, in pixels
+_APART = 60.0  # points further apart along x than this are labelled apart, in pixels
 
 
 class Line(NamedTuple):
@@ -140,6 +142,15 @@ def legend(figure: Figure, keys: Sequence[Artist] | None = None) -> Legend:
 # ---- labels that keep apart
 
 
+def label_spots(axes: Axes, spots: Sequence[Spot], colour: str, kept: Kept) -> None:
+    """Label points, those that stand together in one block: long lines across the plot would cross each other."""
+    ordered = sorted(spots, key=lambda spot: spot.x)
+    x = axes.transData.transform([(spot.x, spot.y) for spot in ordered])[:, 0]
+    starts = [0, *(np.flatnonzero(np.diff(x) > _APART) + 1).tolist(), len(ordered)]
+    for first, last in pairwise(starts):
+        label_block(axes, [spot for spot in spots if spot in ordered[first:last]], colour, kept)
+
+
 def label_block(axes: Axes, spots: Sequence[Spot], colour: str, kept: Kept) -> None:
     """Stack the labels of neighbouring points in the free place nearest to them, each with a line to its point.
 
@@ -185,7 +196,7 @@ def _text_size(axes: Axes, spots: Sequence[Spot]) -> tuple[float, float]:
 
 
 def _free_place(axes: Axes, size: tuple[float, float], at: NDArray[np.float64], kept: Kept) -> Bbox:
-    """Try a grid of places and take the free one nearest to the points; the lower right corner where none is free."""
+    """Try a grid of places and take the free one nearest to the points, or the one that covers least."""
     frame = axes.get_window_extent()
     columns = np.linspace(frame.x0 + _GAP, frame.x1 - size[0] - _GAP, _GRID)
     rows = np.linspace(frame.y0 + _GAP, frame.y1 - size[1] - _GAP, _GRID)
@@ -193,13 +204,15 @@ def _free_place(axes: Axes, size: tuple[float, float], at: NDArray[np.float64], 
     beside = [x for x in columns if x > right or x + size[0] < left]  # lines to the points then cross no label
     places = [Bbox.from_bounds(x, y, *size) for x in beside for y in rows]
     nearest = sorted(places, key=lambda box: _distance(box, at.mean(axis=0)))
-    corner = Bbox.from_bounds(columns[-1], rows[0], *size)
-    return next((box for box in nearest if _is_free(axes, box, kept)), corner)
+    free = next((box for box in nearest if not _covered(axes, box, kept)), None)
+    return free or min(nearest, key=lambda box: _covered(axes, box, kept))
 
 
-def _is_free(axes: Axes, box: Bbox, kept: Kept) -> bool:
+def _covered(axes: Axes, box: Bbox, kept: Kept) -> int:
+    """Count what a block would cover; the roof weighs more than any number of points and lines."""
     x, y = axes.transData.inverted().transform((box.x0 - _GAP, box.y1 + _GAP))
-    return bool(y < kept.roof(x)) and not any(box.padded(_GAP).overlaps(other) for other in kept.boxes)
+    above = 0 if y < kept.roof(x) else len(kept.boxes) + 1
+    return above + box.padded(_GAP).count_overlaps(kept.boxes)
 
 
 def _distance(box: Bbox, point: NDArray[np.float64]) -> float:

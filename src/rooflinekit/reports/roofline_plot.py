@@ -16,7 +16,7 @@ from rooflinekit.reports.drawing import (
     Kept,
     Spot,
     figure_of,
-    label_block,
+    label_spots,
     legend,
     line,
     log_axes,
@@ -217,7 +217,7 @@ def _label_points(axes: Axes, estimates: Sequence[Estimate], roofs: Sequence[Roo
     for index, estimate in enumerate(estimates):
         named = [row for row in _working(estimate)[:_LABELLED] if row.time_s / estimate.time_s >= _SHARE]
         spots = [_spot(row, row.time_s / estimate.time_s) for row in named]
-        label_block(axes, spots, line(index).colour, kept)
+        label_spots(axes, spots, line(index).colour, kept)
 
 
 def _spot(row: OperatorEstimate, share: float) -> Spot:

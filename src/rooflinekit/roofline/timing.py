@@ -14,7 +14,7 @@ from rooflinekit.roofline.law import floor_time, joined_time, power_limit_stretc
 from rooflinekit.roofline.laws import Laws
 
 #: Points timed at once, so that the intermediate rows stay in the processor's cache.
-BLOCK = 32_768
+BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ class Timing:
         total: NDArray[np.float64] = self._linear @ x
         stretch = self.stretch(x, busy_s)
         for exponent, compute, memory in self._joined:
-            total = total + np.asarray(joined_time(stretch * (compute @ x), memory @ x, exponent)).sum(axis=0)
+            work = compute @ x if self.laws.power_limit is None else stretch * (compute @ x)
+            total += np.asarray(joined_time(work, memory @ x, exponent)).sum(axis=0)
         return total
 
     def rows_s(self, x: Matrix, busy_s: float | Matrix = 0.0) -> Matrix:

@@ -6,36 +6,24 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, Tag, ValidationError
 
 from rooflinekit.errors import SpecError
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_Base):  # type: ignore[misc]  # one of two classes, by how PyYAML was built
-    """A safe loader that refuses a key given twice: YAML would silently take the last."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - PyYAML's own
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"key `{twice}` is given twice", node.start_mark)
-        return super().construct_mapping(node, deep=deep)
 
 
 def read_mapping(path: Path) -> Mapping[str, Any]:
     """Read a YAML file that holds a mapping."""
+    from rooflinekit.specs.yamltext import parse  # noqa: PLC0415 - PyYAML loads when a file is read, not at import
+
     try:
-        text = path.read_text(encoding="utf-8")
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader, the C one where PyYAML was built with it
+        data = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         message = f"{path}: cannot be read ({error.strerror}): expected a YAML file"
         raise SpecError(message) from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        message = f"{path}: is no YAML file ({_first_line(error)}): expected `key: value` lines"
+    except ValueError as error:  # a text that is none, or no YAML
+        message = f"{path}: is no YAML file ({str(error).splitlines()[0]}): expected `key: value` lines"
         raise SpecError(message) from None
     if not isinstance(data, dict):
         message = f"{path}: holds {type(data).__name__}, expected a mapping of `key: value` lines"
@@ -120,9 +108,3 @@ def _below(kind: object, part: int | str) -> object:
         items = get_args(kind)
         return items[0] if Ellipsis in items else items[min(part, len(items) - 1)]
     return None
-
-
-def _first_line(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    line = f" in line {mark.line + 1}" if mark else ""
-    return f"{getattr(error, 'problem', None) or str(error).splitlines()[0]}{line}"
