@@ -30,7 +30,7 @@ _LETTERS = 14.0  # of a legend that fit into an inch
 _GRID = 60  # places tried in either direction for a block of labels
 _LEADER = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0}
 _GAP = 6.0  # least distance of a label to what it must not cover, in pixels
-_APART = 60.0  # points further apart along x than this are labelled apart, in pixels
+_APART = 40.0  # points further apart along x than this are labelled apart, in pixels
 
 
 class Line(NamedTuple):
@@ -42,10 +42,14 @@ class Line(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What labels must not cover: boxes in pixels, and everything above a roof in the units of the axes."""
+    """What labels must not cover: boxes in pixels, and everything above a roof in the units of the axes.
+
+    Their lines must cross no `label` that is there already.
+    """
 
     boxes: list[Bbox]
     roof: Callable[[float], float]
+    labels: list[Bbox]
 
 
 class Spot(NamedTuple):
@@ -145,8 +149,8 @@ def legend(figure: Figure, keys: Sequence[Artist] | None = None) -> Legend:
 def label_spots(axes: Axes, spots: Sequence[Spot], colour: str, kept: Kept) -> None:
     """Label points, those that stand together in one block: long lines across the plot would cross each other."""
     ordered = sorted(spots, key=lambda spot: spot.x)
-    x = axes.transData.transform([(spot.x, spot.y) for spot in ordered])[:, 0]
-    starts = [0, *(np.flatnonzero(np.diff(x) > _APART) + 1).tolist(), len(ordered)]
+    x = axes.transData.transform([(spot.x, spot.y) for spot in ordered] or np.empty((0, 2)))[:, 0]
+    starts = sorted({0, *(np.flatnonzero(np.diff(x) > _APART) + 1).tolist(), len(ordered)})
     for first, last in pairwise(starts):
         label_block(axes, [spot for spot in spots if spot in ordered[first:last]], colour, kept)
 
@@ -161,11 +165,23 @@ def label_block(axes: Axes, spots: Sequence[Spot], colour: str, kept: Kept) -> N
     at = axes.transData.transform([(spot.x, spot.y) for spot in ordered])
     box = _free_place(axes, (width, height * len(ordered)), at, kept)
     kept.boxes.append(box)
+    kept.labels.append(box)
     right = box.x0 > at[:, 0].mean()
-    for index, spot in enumerate(ordered):
-        corner = (box.x0 if right else box.x1, box.y1 - (index + 0.5) * height)
-        _label(axes, spot, corner, colour, right=right)
-        kept.boxes.extend(Bbox.from_extents(x, y, x + 1.0, y + 1.0) for x, y in np.linspace(at[index], corner, 40))
+    for spot, leader, corner in zip(ordered, _leaders(box, at), _corners(box, at), strict=True):
+        _label(axes, spot, (float(corner[0]), float(corner[1])), colour, right=right)
+        kept.boxes.extend(Bbox.from_extents(x, y, x + 1.0, y + 1.0) for x, y in leader)
+
+
+def _corners(box: Bbox, at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give where the line of each label ends: the middle of its row, on the side of the points."""
+    height = box.height / len(at)
+    side = box.x0 if box.x0 > at[:, 0].mean() else box.x1
+    return np.array([(side, box.y1 - (index + 0.5) * height) for index in range(len(at))])
+
+
+def _leaders(box: Bbox, at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the lines from the points to their labels, each as a row of places. [pixel]"""
+    return np.linspace(at, _corners(box, at), 40, axis=1)
 
 
 def _label(axes: Axes, spot: Spot, corner: tuple[float, float], colour: str, *, right: bool) -> None:
@@ -204,15 +220,16 @@ def _free_place(axes: Axes, size: tuple[float, float], at: NDArray[np.float64], 
     beside = [x for x in columns if x > right or x + size[0] < left]  # lines to the points then cross no label
     places = [Bbox.from_bounds(x, y, *size) for x in beside for y in rows]
     nearest = sorted(places, key=lambda box: _distance(box, at.mean(axis=0)))
-    free = next((box for box in nearest if not _covered(axes, box, kept)), None)
-    return free or min(nearest, key=lambda box: _covered(axes, box, kept))
+    free = next((box for box in nearest if not _covered(axes, box, at, kept)), None)
+    return free or min(nearest, key=lambda box: _covered(axes, box, at, kept))
 
 
-def _covered(axes: Axes, box: Bbox, kept: Kept) -> int:
-    """Count what a block would cover; the roof weighs more than any number of points and lines."""
+def _covered(axes: Axes, box: Bbox, at: NDArray[np.float64], kept: Kept) -> int:
+    """Count what a block would cover; roof and labels weigh more than any number of points and lines."""
     x, y = axes.transData.inverted().transform((box.x0 - _GAP, box.y1 + _GAP))
-    above = 0 if y < kept.roof(x) else len(kept.boxes) + 1
-    return above + box.padded(_GAP).count_overlaps(kept.boxes)
+    lines = _leaders(box, at).reshape(-1, 2)
+    worst = (y >= kept.roof(x)) + sum(bool(label.count_contains(lines)) for label in kept.labels)
+    return int(worst) * (len(kept.boxes) + 1) + box.padded(_GAP).count_overlaps(kept.boxes)
 
 
 def _distance(box: Bbox, point: NDArray[np.float64]) -> float:

@@ -213,7 +213,7 @@ def _explain(axes: Axes, estimates: Sequence[Estimate]) -> None:
 def _label_points(axes: Axes, estimates: Sequence[Estimate], roofs: Sequence[Roof]) -> None:
     figure_of(axes).draw_without_rendering()  # settles the layout, which the places are chosen in
     boxes = [_box(axes, row, estimate) for estimate in estimates for row in _working(estimate)]
-    kept = Kept(boxes, lambda intensity: _lowest(roofs, intensity))
+    kept = Kept(boxes, lambda intensity: _lowest(roofs, intensity), [])
     for index, estimate in enumerate(estimates):
         named = [row for row in _working(estimate)[:_LABELLED] if row.time_s / estimate.time_s >= _SHARE]
         spots = [_spot(row, row.time_s / estimate.time_s) for row in named]

@@ -81,17 +81,23 @@ class Timing:
         return np.array([law.exponent for law in self.row_laws])
 
     @cached_property
+    def _curved(self) -> NDArray[np.bool_]:
+        """Rows that are not linear: compute and memory time that do not just add up, or that a power limit bends."""
+        added = (self.exponents == 1.0) & (self.laws.power_limit is None)
+        curved: NDArray[np.bool_] = self.compute.any(axis=1) & ~added
+        return curved
+
+    @cached_property
     def _joined(self) -> tuple[tuple[float, Matrix, Matrix], ...]:
         """Rows whose compute and memory time are joined, by exponent; all others are linear in the features."""
-        curved = self.compute.any(axis=1)
-        exponents = sorted(set(self.exponents[curved]))
-        chosen = [curved & (self.exponents == exponent) for exponent in exponents]
+        exponents = sorted(set(self.exponents[self._curved]))
+        chosen = [self._curved & (self.exponents == exponent) for exponent in exponents]
         return tuple((p, self.compute[rows], self.memory[rows]) for p, rows in zip(exponents, chosen, strict=True))
 
     @cached_property
     def _linear(self) -> NDArray[np.float64]:
-        flat = ~self.compute.any(axis=1)
-        total: NDArray[np.float64] = (self.launch + self.serial).sum(axis=0) + self.memory[flat].sum(axis=0)
+        added = (self.compute + self.memory)[~self._curved]
+        total: NDArray[np.float64] = (self.launch + self.serial).sum(axis=0) + added.sum(axis=0)
         return total
 
     def require_peaks(self) -> None:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 class Spec(BaseModel):
     """A frozen description: unknown keys are refused, and nothing in it can change after loading."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Validators are built when a spec is first used: at import they would cost more than all the rest.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def _pairs(value: object) -> object:

@@ -1,7 +1,6 @@
 """The features of a Step: the few numbers that all work is linear in."""
 
 from collections.abc import Callable
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +12,6 @@ from rooflinekit.operators.moe import distinct_experts
 from rooflinekit.specs.step import Group
 
 Real = float | NDArray[np.float64]
-#: Points evaluated at once, so that what lies between stays in the processor's cache.
-BLOCK = 16_384
 
 
 class Amounts(NamedTuple):
@@ -37,27 +34,13 @@ def features(wanted: tuple[Feature, ...], groups: tuple[Group, ...]) -> Matrix:
         whole = tuple(Amounts(*group) for group in groups)  # type: ignore[arg-type]  # all plain numbers
         by_form = _by_form(wanted, whole)
         return np.array([[_total(f, by_form.get((f.detail, f.form), whole))] for f in wanted], dtype=np.float64)
-    arrays = [Amounts(*(np.asarray(value, dtype=np.float64) for value in group)) for group in groups]
-    shape = np.broadcast_shapes(*(value.shape for group in arrays for value in group))  # type: ignore[union-attr]
-    x = np.empty((len(wanted), prod(shape)))
-    flat = [Amounts(*(_flat(value, shape) for value in group)) for group in arrays]  # type: ignore[arg-type]
-    for start in range(0, x.shape[1], BLOCK):
-        _fill(x[:, start : start + BLOCK], wanted, tuple(_cut(group, start) for group in flat))
-    return x
-
-
-def _flat(value: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    return value if value.ndim == 0 else np.broadcast_to(value, shape).reshape(-1)
-
-
-def _cut(group: Amounts, start: int) -> Amounts:
-    return Amounts(*(value if np.ndim(value) == 0 else value[start : start + BLOCK] for value in group))  # type: ignore[index]
-
-
-def _fill(x: Matrix, wanted: tuple[Feature, ...], groups: Groups) -> None:
-    by_form = _by_form(wanted, groups)
+    arrays = tuple(Amounts(*(np.asarray(value, dtype=np.float64) for value in group)) for group in groups)
+    shape = np.broadcast_shapes(*(values.shape for group in arrays for values in group))  # type: ignore[union-attr]
+    by_form = _by_form(wanted, arrays)
+    x = np.empty((len(wanted), *shape))
     for row, feature in zip(x, wanted, strict=True):
-        row[...] = _total(feature, by_form.get((feature.detail, feature.form), groups))
+        row[...] = _total(feature, by_form.get((feature.detail, feature.form), arrays))
+    return x.reshape(len(wanted), -1)
 
 
 def _total(feature: Feature, groups: Groups) -> Real:
