@@ -11,6 +11,7 @@ import yaml
 
 import rooflinekit as rk
 from rooflinekit.cli import main
+from rooflinekit.reports.models import model_figures
 from rooflinekit.specs import catalog
 from rooflinekit.testing import published
 
@@ -84,12 +85,37 @@ def test_kv_as_a_whole(rooflinekit):
     """Windowed layers hold their window at most; all layers together close the table."""
     assert lines(rooflinekit("kv gemma-3-4b --tokens 32768 --sequences 4")) == [
         "gemma-3-4b: bf16 KV cache of 4 x 32,768 tokens",
-        "layer   layers  window tokens  KV per token  sequence kv cache  KV cache",
-        "------------------------------------------------------------------------",
-        "window      29          1,024       116 KiB            116 MiB   464 MiB",
-        "full         5              -      20.0 KiB            640 MiB  2.50 GiB",
-        "all         34              -       136 KiB            756 MiB  2.95 GiB",
+        "layer   layers  window tokens  KV per token  state  sequence kv cache  KV cache",
+        "-------------------------------------------------------------------------------",
+        "window      29          1,024       116 KiB      0            116 MiB   464 MiB",
+        "full         5              -      20.0 KiB      0            640 MiB  2.50 GiB",
+        "all         34              -       136 KiB      0            756 MiB  2.95 GiB",
+        "in all 3,170,893,824 bytes, 3,024.0 MiB",
     ]
+
+
+KV_TABLE = [
+    # model                 one token  state       8k tokens  128k tokens, in MiB
+    ("qwen3-8b",              147_456,          0,   "1,152.0", "18,432.0"),
+    ("gpt-oss-120b",           73_728,          0,     "292.5",  "4,612.5"),
+    ("gemma-3-27b",           507_904,          0,   "1,056.0", "10,656.0"),
+    ("llama-4-scout",         196_608,          0,   "1,536.0",  "7,296.0"),
+    ("deepseek-v3",            70_272,          0,     "549.0",  "8,784.0"),
+    ("deepseek-v3.2",          78_324,          0,     "611.9",  "9,790.5"),
+    ("qwen3-next-80b-a3b",     24_576, 77_266_944,     "265.7",  "3,145.7"),
+    ("nemotron-3-nano-30b-a3b", 6_144, 49_082_368,      "94.8",    "814.8"),
+    ("jamba-v0.1",             16_384, 16_056_320,     "143.3",  "2,063.3"),
+    ("mamba-codestral-7b",          0, 272_367_616,    "259.8",    "259.8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "each", "totals"), [(name, row[:2], row[2:]) for name, *row in KV_TABLE])
+def test_kv_closes_with_the_published_totals(rooflinekit, name, each, totals):
+    """Every kind of layer: what one token adds, the state of a sequence, and the whole at 8k and 128k tokens."""
+    for tokens, total in zip((8192, 131_072), totals, strict=True):
+        assert lines(rooflinekit(f"kv {name} --tokens {tokens}"))[-1].endswith(f"bytes, {total} MiB")
+    rows = json.loads(rooflinekit(f"kv {name} --format json").stdout)
+    assert (rows[-1]["kv_bytes_per_token"], rows[-1]["state_bytes"]) == tuple(each)
 
 
 def test_kv_is_the_cache_of_python(rooflinekit):
@@ -171,7 +197,62 @@ def test_models_show_counts_parameters(rooflinekit):
     """Shapes with their source, and the counts that follow from them."""
     text = lines(rooflinekit("models show qwen3-8b"))
     assert text[0] == "Qwen3-8B"
-    assert ["total", "8190735360", "counted", "from", "the", "shapes"] in [line.split() for line in text]
+    assert ["total", "8,190,735,360", "counted", "from", "the", "shapes"] in [line.split() for line in text]
+
+
+def figures(rooflinekit, name):
+    """Return what `models show` says of each figure."""
+    rows = json.loads(rooflinekit(f"models show {name} --format json").stdout)
+    return {(row["block"], row["figure"]): row for row in rows}
+
+
+def test_models_show_names_each_convention_of_active(rooflinekit):
+    """37.6, 36.6 and 35.7 billion are one model; its prediction module is counted apart."""
+    shown = figures(rooflinekit, "deepseek-v3")
+    model = rk.load_model("deepseek-v3")
+    for name in ("total", "active", "active_without_embedding", "active_without_tables", "prediction_module"):
+        assert shown["parameters", name]["value"] == getattr(model.parameters, name)
+    assert "gpt-oss, DeepSeek and Kimi" in shown["parameters", "active_without_embedding"]["note"]
+    assert "MiniMax and GLM" in shown["parameters", "active_without_tables"]["note"]
+    assert shown["layers", "order"]["value"] == "3 x mla + dense, 58 x mla + moe"
+    assert shown["layers", "moe.experts"]["value"] == 256
+
+
+def test_models_show_tells_windows_and_states(rooflinekit):
+    """What a token leaves behind, by kind of layer, and what a sequence holds at any length."""
+    gemma = figures(rooflinekit, "gemma-3-27b")
+    assert gemma["layers", "order"]["value"].startswith("10 x (5 x window + dense, 1 x full + dense), 2 x window")
+    assert gemma["KV cache", "window.kv_bytes_per_token"]["note"] == "52 layers, the last 1,024 tokens only"
+    assert gemma["KV cache", "kv_bytes_per_token"]["value"] == 507_904
+    hybrid = figures(rooflinekit, "qwen3-next-80b-a3b")
+    assert hybrid["KV cache", "state_bytes"]["value"] == 77_266_944
+    assert hybrid["layers", "gated_deltanet.layers"]["value"] == 36
+
+
+def test_models_show_tells_formats_with_their_bits(rooflinekit):
+    """The experts alone are packed; the rest is plain."""
+    shown = figures(rooflinekit, "gpt-oss-120b")
+    assert shown["weights", "mxfp4"]["value"] == "mlp.experts"
+    assert shown["weights", "mxfp4"]["note"] == "4.25 bits a weight; scales: group of 32: 8-bit scale"
+    assert "embedding, output layer, norms, biases, routers" in shown["weights", "bf16"]["value"]
+    assert shown["weights", "stored_weight_bytes"]["value"] == rk.Deployment("gpt-oss-120b", "h200-sxm").weights_bytes
+
+
+@pytest.mark.parametrize("name", rk.list_models())
+def test_every_model_is_shown(name):
+    """Whatever its architecture and formats, with a value in each row."""
+    rows = list(model_figures(rk.load_model(name)))
+    assert [row["figure"] for row in rows if row["value"] in ("", None)] == []
+    assert {"total", "kv_bytes_per_token", "stored_weight_bytes"} <= {row["figure"] for row in rows}
+
+
+def test_models_list_is_readable(rooflinekit):
+    """Total, active, cache and state in one line each, within the width of a wide terminal."""
+    text = lines(rooflinekit("models list --family deepseek"))
+    assert text[0].split()[:4] == ["model", "family", "parameters", "active"]
+    row = next(line.split() for line in text if line.startswith("deepseek-v3 "))
+    assert row[:10] == ["deepseek-v3", "deepseek", "671", "G", "37.6", "G", "61", "68.6", "KiB", "0"]
+    assert max(map(len, text)) <= 130
 
 
 @pytest.mark.parametrize(("what", "kind"), [("device", catalog.DEVICES), ("model", catalog.MODELS)])

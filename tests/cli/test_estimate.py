@@ -126,6 +126,50 @@ def test_explain_prints_both_trees_and_sources(rooflinekit):
     assert 'gb10 bandwidth = 273 GB/s: "Prefill vs. Decode' in text
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (
+            "deepseek-v3",
+            "distinct experts[8 of 256 a token] over 8 tokens = 57.42, between 8 (all tokens agree) and 57.42 (even",
+        ),
+        (
+            "gpt-oss-120b",
+            "distinct experts[4 of 128 a token] over 8 tokens = 28.71, between 4 (all tokens agree) and 28.71 (even",
+        ),
+        (
+            "qwen3-next-80b-a3b",
+            "distinct experts[10 of 512 a token] over 8 tokens = 74.74, between 10 (all tokens agree) and 74.74 (even",
+        ),
+        ("gemma-3-27b", "rows read[window 1,024] = 8,192: 1,024 for each of 8 sequences"),
+        ("gpt-oss-120b", "rows read[window 128] = 1,024: 128 for each of 8 sequences"),
+    ],
+)
+def test_explain_shows_distinct_experts_and_windows(rooflinekit, model, said):
+    """The two counts that no shape gives are explained by name, with the arithmetic of the first."""
+    text = rooflinekit(f"estimate {model} h200-sxm --batch 8 --no-memory-check --explain").stdout
+    assert said in text
+    assert "attention_expanded = 0" not in text
+
+
+def test_routing_skew_reads_fewer_experts(rooflinekit):
+    """Uneven routing touches fewer experts; the estimate says that it was asked for."""
+    line = "estimate qwen3-30b-a3b h200-sxm --batch 8"
+    even, skewed = (json.loads(rooflinekit(f"{line}{more} --format json").stdout) for more in ("", " --routing-skew 1"))
+    assert skewed["decode"]["weight_bytes"] < even["decode"]["weight_bytes"]
+    assert (even["routing_skew"], skewed["routing_skew"]) == (0.0, 1.0)
+    assert "note: routing skew 1: " in rooflinekit(f"{line} --routing-skew 1").stdout
+    assert "distinct experts[8 of 128 a token, skew 1]" in rooflinekit(f"{line} --routing-skew 1 --explain").stdout
+
+
+def test_operators_that_a_pass_does_not_run_are_not_shown(rooflinekit):
+    """Latent attention has two forms; a table for eyes holds the one that is used."""
+    text = rooflinekit("estimate deepseek-v3 h200-sxm --no-memory-check").stdout
+    prompt, step = text.split("decode at 2,048 tokens")
+    assert ("attention_expanded" in prompt, "attention_absorbed" in prompt) == (True, False)
+    assert ("attention_expanded" in step, "attention_absorbed" in step) == (False, True)
+
+
 def test_explain_as_json(rooflinekit):
     """The tree's terms are nested records."""
     read = json.loads(rooflinekit("estimate qwen3-8b gb10 --explain --format json").stdout)

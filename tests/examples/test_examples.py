@@ -23,6 +23,7 @@ SCRIPTS = {
         "request: TTFT",
         "weight bytes = 7.248 GB",
     ),
+    "kv_over_context": ("KV cache and states of one sequence", "8.58 GiB", "states alone"),
     "batch_curve_on_three_devices": ("gb10: batch 1:", "h200-sxm: batch 1:", "rtx-4090: batch 1:"),
 }
 NOTEBOOK = EXAMPLES / "prefill_and_decode.ipynb"

@@ -37,7 +37,7 @@ def test_bytes_are_the_sum_of_their_kinds():
     [
         (ONE, "pass"),
         (Feature("scores", window=4096), "scores[window 4,096]"),
-        (Feature("experts", detail=(128.0, 8.0, 0.0)), "experts[128, 8 a token]"),
+        (Feature("experts", detail=(128.0, 8.0, 0.0)), "distinct experts[8 of 128 a token]"),
     ],
 )
 def test_features_say_what_they_are(feature, said):

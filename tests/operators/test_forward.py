@@ -174,7 +174,7 @@ def idle_matrices(model):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_linear_layers_do_two_operations_an_active_parameter_and_token(name):
-    """FLOPs of the blocks' products and experts are 2 x active matrix parameters x tokens, whatever the architecture."""
+    """FLOPs of products and experts are 2 x active matrix parameters x tokens, whatever the architecture."""
     laid, model = layout(name), load_model(name)
     flops = laid.flops @ features(laid.features, (Group(7, 3, 5),))
     blocks = [row.op_class in ("product", "mixture") and row.name != "lm_head" for row in laid.rows]

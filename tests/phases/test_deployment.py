@@ -313,6 +313,17 @@ def test_weight_only_formats_compute_at_16_bits(weights):
     assert d.decode(2048).weight_bytes == pytest.approx(QWEN.decode(2048).weight_bytes - saved, rel=1e-15)
 
 
+def test_formats_with_narrow_arithmetic_are_these_and_no_others():
+    """Only formats whose activations are quantised too compute at 8 or 4 bits; INT4, NF4, MXFP4 and GGUF never do."""
+    narrow = {name: one.arithmetic for name, one in WEIGHT_FORMATS.items() if one.arithmetic}
+    assert narrow == {
+        "fp8": "fp8", "fp8-block": "fp8", "int8": "int8", "nvfp4": "fp4", "mxfp8": "fp8",
+        "mxfp4-fp8": "fp8", "mxfp4-fp4": "fp4",
+    }  # fmt: skip
+    for weights in ("int4", "int4-g32", "nf4", "mxfp4", "nvfp4-weight-only", "fp8-weight-only", "q4_k", "int3-g64"):
+        assert {row.dtype for row in QWEN.with_(weights=weights).plan.rows} == {"bf16"}
+
+
 def test_stored_weights_include_the_embedding_and_scales():
     """Memory holds every parameter; a pass reads all but the embedding rows that it does not gather."""
     assert QWEN.weights_bytes == 2 * 8_190_735_360

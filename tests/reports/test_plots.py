@@ -11,7 +11,7 @@ from matplotlib.text import Annotation, Text
 import rooflinekit as rk
 from rooflinekit import units
 from rooflinekit.phases.batch import doubling_batch
-from rooflinekit.reports.plots import batch_curve_figure, prefill_figure, roofline_figure, save
+from rooflinekit.reports.plots import batch_curve_figure, kv_cache_figure, prefill_figure, roofline_figure, save
 
 PAIRS = [
     ("qwen3-8b", "gb10", {}),
@@ -22,6 +22,11 @@ PAIRS = [
     ("llama-3.1-8b", "b300-sxm", {"weights": "fp8"}),
     ("gpt2", "rtx-4090", {}),
     ("gemma-3-27b", "mi300x", {}),
+    ("deepseek-v3", "h200-sxm", {"memory_check": False}),
+    ("qwen3-30b-a3b", "h200-sxm", {}),
+    ("gpt-oss-120b", "h200-sxm", {}),
+    ("qwen3-next-80b-a3b", "h200-sxm", {"memory_check": False}),
+    ("nemotron-3-nano-30b-a3b", "h200-sxm", {}),
 ]
 BATCHES = [1, 2, 4, 8, 16, 32, 64, 128]
 PROMPTS = [16, 64, 256, 1024]
@@ -377,3 +382,68 @@ def test_a_device_without_an_arithmetic_peak_is_a_clear_error():
     ):
         with pytest.raises(rk.MissingFigureError, match="no datasheet peak for bf16"):
             draw()
+
+
+# ---- what a sequence holds
+
+FAMILIES = (
+    *("llama-3.1-70b", "qwen3-8b", "gemma-3-27b", "deepseek-v3", "gpt-oss-120b", "qwen3-next-80b-a3b"),
+    *("nemotron-3-nano-30b-a3b", "mamba-codestral-7b"),
+)
+LENGTHS = [256, 1024, 8192, 131_072]
+
+
+def test_cache_lines_hold_what_sequences_hold():
+    """Each line is the KV cache and the states of its model, at each length."""
+    (axes,) = kv_cache_figure(FAMILIES, LENGTHS).axes
+    for line, name in zip(axes.lines, FAMILIES, strict=True):
+        ours = rk.Deployment(name, "h200-sxm", memory_check=False)
+        assert line.get_xdata() == pytest.approx(LENGTHS)
+        assert line.get_ydata() == pytest.approx([ours.kv_cache_bytes(tokens) for tokens in LENGTHS])
+
+
+def test_cache_axes_carry_units():
+    """Both axes are logarithmic, ticks count in binary prefixes."""
+    figure = kv_cache_figure(FAMILIES, LENGTHS)
+    (axes,) = figure.axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert axes.get_ylabel() == "KV cache and states of one sequence [byte]"
+    assert "1.00 GiB" in [tick.label1.get_text() for tick in axes.yaxis.get_major_ticks()]
+
+
+def test_no_two_cache_lines_look_alike():
+    """Colour and dashes together tell them apart, and each name has the colour of its line."""
+    (axes,) = kv_cache_figure(rk.list_models()[:14], LENGTHS).axes
+    looks = [(line.get_color(), str(line._unscaled_dash_pattern)) for line in axes.lines]
+    assert len(set(looks)) == 14
+    assert {note.get_color() for note in annotations(axes.figure)} == {colour for colour, _ in looks}
+
+
+@pytest.mark.parametrize("models", [FAMILIES, ("qwen3-8b",), ("deepseek-v3", "deepseek-r1", "deepseek-v2.5", "glm-5")])
+def test_cache_names_are_legible(models):
+    """Names at the ends of lines keep apart, in the order of the lines, also where lines lie on each other."""
+    figure = kv_cache_figure(models, LENGTHS)
+    figure.draw_without_rendering()
+    boxes = [Text.get_window_extent(note) for note in annotations(figure)]
+    assert len(boxes) == len(models)
+    for one, other in combinations(boxes, 2):
+        assert not one.padded(-0.5).overlaps(other.padded(-0.5))
+    for box in boxes:
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 + 1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1 + 1
+    ends = [note.xy[1] for note in annotations(figure)]
+    assert ends == sorted(ends)
+    assert [box.y0 for box in boxes] == sorted(box.y0 for box in boxes)
+
+
+@pytest.mark.parametrize("models", [(), ["qwen3-8b"] * 15])
+def test_cache_lines_are_few(models):
+    """None, or more than their labels have room, is an error."""
+    with pytest.raises(rk.InvalidInputError, match="models: expected 1 to 14"):
+        kv_cache_figure(models, LENGTHS)
+
+
+def test_cache_needs_lengths_above_zero():
+    """A logarithmic axis has no zero."""
+    with pytest.raises(rk.InvalidInputError, match="tokens"):
+        kv_cache_figure(["qwen3-8b"], [0, 1024])

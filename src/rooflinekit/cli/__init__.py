@@ -9,6 +9,7 @@ from rooflinekit.cli.catalog import devices, models, schema
 from rooflinekit.cli.crossover import crossover
 from rooflinekit.cli.curve import curve
 from rooflinekit.cli.estimate import estimate
+from rooflinekit.cli.importing import models_import
 from rooflinekit.cli.kv import kv
 from rooflinekit.cli.reproduce import reproduce
 from rooflinekit.cli.shell import Commands
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 for command in (estimate, curve, crossover, kv, schema, reproduce):
     app.command()(command)
+models.command("import")(models_import)
 app.add_typer(devices, name="devices")
 app.add_typer(models, name="models")
 

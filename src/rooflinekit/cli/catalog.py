@@ -1,12 +1,11 @@
 """``rooflinekit devices``, ``models`` and ``schema``: what the catalogue holds, and what its files may say."""
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import EYES, named, remark, say, show
+from rooflinekit.cli.output import model_of, named, remark, say, show, show_figures
 from rooflinekit.specs.catalog import list_devices, list_models, load_device, load_model
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.model import Model
@@ -19,8 +18,10 @@ models = typer.Typer(help="List the models, or show one with its sources.", rich
 
 # fmt: off
 _DEVICES = ("device", "vendor", "memory_bytes", "bytes_per_s", "half_flops_per_s", "fp8_flops_per_s", "status")
-_FIGURES = ("figure", "value", "source", "note")
-_MODELS = ("model", "family", "parameters", "layers", "kv_bytes_per_token", "max_context_tokens", "dtype", "figures")
+_MODELS = (
+    "model", "family", "parameters", "active_parameters", "layers", "kv_bytes_per_token", "state_bytes",
+    "max_context_tokens", "weights", "figures",
+)
 
 Vendor = Annotated[str | None, typer.Option("--vendor", metavar="NAME", help="Only this vendor's.")]
 Kind = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only datacenter, consumer, edge, ...")]
@@ -46,13 +47,13 @@ def devices_show(device: options.DeviceName, form: options.Format = "table") -> 
     from rooflinekit.reports.catalog import device_figures  # noqa: PLC0415 - as above
 
     spec = load_device(named(device))
-    _show(spec, device_figures(spec), form)
+    show_figures(spec, device_figures(spec), form)
 
 
 @models.command("list")
 def models_list(family: Family = None, form: options.Format = "table") -> None:
     """List the models with the figures that bound inference."""
-    from rooflinekit.reports.catalog import model_row  # noqa: PLC0415 - as above
+    from rooflinekit.reports.models import model_row  # noqa: PLC0415 - as above
 
     rows = _only([model_row(load_model(name)) for name in list_models()], "family", family)
     show(rows, form, columns=_MODELS)
@@ -60,12 +61,12 @@ def models_list(family: Family = None, form: options.Format = "table") -> None:
 
 
 @models.command("show")
-def models_show(model: options.ModelName, form: options.Format = "table") -> None:
-    """Show every figure of a model with its source beside it."""
-    from rooflinekit.reports.catalog import model_figures  # noqa: PLC0415 - as above
+def models_show(model: options.ModelName, *, assume: options.Assume = None, form: options.Format = "table") -> None:
+    """Show every figure of a model with its source beside it, and the counts that follow."""
+    from rooflinekit.reports.models import model_figures  # noqa: PLC0415 - as above
 
-    spec = load_model(named(model))
-    _show(spec, model_figures(spec), form)
+    spec = model_of(model, assume)
+    show_figures(spec, model_figures(spec), form)
 
 
 def schema(what: What) -> None:
@@ -84,17 +85,3 @@ def _only(rows: list[Record], key: str, wanted: str | None) -> list[Record]:
     spelled = {row[key].casefold(): row[key] for row in rows}
     found = spelled.get(wanted.casefold()) or one_of(key, wanted, sorted(spelled.values()))
     return [row for row in rows if row[key] == found]
-
-
-def _show(spec: Device | Model, rows: Iterable[Record], form: str) -> None:
-    from rooflinekit.reports.catalog import brief  # noqa: PLC0415 - as above
-
-    whole = list(rows)
-    if form in EYES:
-        say(spec.name)
-        for block in dict.fromkeys(row["block"] for row in whole):
-            say()
-            show(brief(row for row in whole if row["block"] == block), form, title=block, columns=_FIGURES)
-    else:
-        show(whole, form)
-    remark(form, *(f"note: {note}" for note in spec.notes))

@@ -20,6 +20,7 @@ def crossover(
     scope: Annotated[
         str, typer.Option("--scope", metavar="SCOPE", help="products of the blocks, or the whole pass.")
     ] = "products",
+    assume: options.Assume = None,
     weights: options.Weights = None,
     compute: options.Compute = None,
     engine: options.Engine = None,
@@ -28,7 +29,8 @@ def crossover(
 ) -> None:
     """Find the prompt length at which compute time equals memory time, and name the peaks that it is found under."""
     asked = EFFICIENCIES if efficiency is None else (efficiency,)
-    base = deploy(model, device, weights=weights, compute=compute, engine=engine, efficiency=asked[0])
+    choices = {"weights": weights, "compute": compute, "engine": engine, "efficiency": asked[0]}
+    base = deploy(model, device, assume=assume, **choices)
     found = [_row(base, name, scope) for name in asked]
     rows = [row for row in found if not isinstance(row, MissingFigureError)]
     if not rows:

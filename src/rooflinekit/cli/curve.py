@@ -22,11 +22,13 @@ def curve(
     *,
     context: options.Context = 2048,
     batch: options.Sizes = "1,2,4,8,16,32,64,128,256",
+    assume: options.Assume = None,
     weights: options.Weights = None,
     kv_cache: options.KvCache = None,
     compute: options.Compute = None,
     engine: options.Engine = None,
     efficiency: options.Efficiency = "calibrated",
+    skew: options.Skew = 0,
     png: Annotated[
         Path | None, typer.Option("--png", metavar="FILE", help="Draw the curve into this file too.")
     ] = None,
@@ -36,11 +38,13 @@ def curve(
     deployment = deploy(
         model,
         device,
+        assume=assume,
         weights=weights,
         kv_cache=kv_cache,
         compute=compute,
         engine=engine,
         efficiency=efficiency,
+        routing_skew=skew,
     )
     batches = options.sizes(batch)
     rows = deployment.batch_curve(context_tokens=context, batch=batches)

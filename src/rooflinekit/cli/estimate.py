@@ -26,11 +26,13 @@ def estimate(
     batch: options.Batch = 1,
     cached: options.Cached = 0,
     chunk: options.Chunk = None,
+    assume: options.Assume = None,
     weights: options.Weights = None,
     kv_cache: options.KvCache = None,
     compute: options.Compute = None,
     engine: options.Engine = None,
     efficiency: options.Efficiency = "calibrated",
+    skew: options.Skew = 0,
     busy: options.Busy = 0,
     form: options.Format = "table",
     unchecked: options.Unchecked = False,
@@ -46,7 +48,8 @@ def estimate(
 
     work = Workload(prompt, output, batch, cached, chunk, busy)
     choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "engine": engine, "efficiency": efficiency}
-    summary = Summary(deploy(model, device, **choices, memory_check=not unchecked), work)
+    deployment = deploy(model, device, assume=assume, **choices, routing_skew=skew, memory_check=not unchecked)
+    summary = Summary(deployment, work)
     # Rendered whole before the first line is printed: an error leaves no half of an answer behind.
     say(*(_blocks if form in EYES else _records)(summary, form, explain=explain))
 
@@ -87,7 +90,7 @@ def _operators(summary: "Summary", form: str) -> Iterator[str]:
     from rooflinekit.reports import summary as figures  # noqa: PLC0415 - as above
 
     for step in summary.phases.values():
-        rows = figures.operators(step)
+        rows = [row for row in figures.operators(step) if row["launches"]]  # of two forms of attention, the one used
         columns = [name for name in _OPERATORS if name in rows[0]]
         yield ""
         yield table([*rows, figures.total(rows)], form, title=step.label, columns=columns)

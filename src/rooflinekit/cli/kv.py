@@ -1,8 +1,7 @@
 """``rooflinekit kv``: what the KV cache of a model takes, by kind of layer; no device is needed."""
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import named, remark, show
-from rooflinekit.specs.catalog import load_model
+from rooflinekit.cli.output import model_of, remark, show
 from rooflinekit.units import MIB
 
 
@@ -12,12 +11,13 @@ def kv(
     tokens: options.Tokens = 2048,
     sequences: options.Sequences = 1,
     kv_cache: options.KvCache = None,
+    assume: options.Assume = None,
     form: options.Format = "table",
 ) -> None:
     """Tabulate the KV cache by kind of layer: of one token, of one sequence and of all."""
     from rooflinekit.reports.cache import cache_precision, cache_rows  # noqa: PLC0415 - loaded when asked for
 
-    spec = load_model(named(model))
+    spec = model_of(model, assume)
     precision = cache_precision(spec, kv_cache)
     rows = cache_rows(spec, precision, tokens, sequences)
     show(rows, form, title=f"{spec.id}: {precision.kv_cache} KV cache of {sequences:,} x {tokens:,} tokens")

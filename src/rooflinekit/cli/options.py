@@ -71,8 +71,17 @@ def _name(metavar: str, text: str) -> typer.models.ArgumentInfo:
     return argument
 
 
-ModelName = Annotated[str, _name("MODEL", "Id, Hub id, alias or YAML file")]
+ModelName = Annotated[str, _name("MODEL", "Id, Hub id, alias, YAML file, config.json, its folder, or GGUF file")]
 DeviceName = Annotated[str, _name("DEVICE", "Id, unique prefix, alias or YAML file")]
+
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assume",
+        metavar="KEY",
+        help="A key of a config.json that changes no count, where its reader asks; may be repeated.",
+    ),
+]
 
 Prompt = Annotated[float, _number("--prompt", "TOKENS", "Tokens of each prompt, a cached prefix included.")]
 Output = Annotated[float, _number("--output", "TOKENS", "Tokens of each answer; the prefill samples the first.")]
@@ -99,6 +108,9 @@ Compute = Annotated[
 ]
 Engine = Annotated[
     str | None, _word("--engine", "NAME", "Whose efficiency to prefer: vllm, vllm-0.31, ... [the device's choice]")
+]
+Skew = Annotated[
+    float, _number("--routing-skew", "S", "How unevenly a mixture's experts are chosen: 0 is evenly, 1 very unevenly.")
 ]
 Efficiency = Annotated[
     str, _word("--efficiency", "NAME", "calibrated; or measured or datasheet: rooflines on those peaks.")

@@ -24,14 +24,18 @@ class Feature(NamedTuple):
 
     def __str__(self) -> str:
         """Name it as `explain()` prints it."""
-        details = [] if self.window is None else [f"window {self.window:,}"]
+        seen = "selected" if self.form in ("absorbed", "expanded") else "window"
+        details = [] if self.window is None else [f"{seen} {self.window:,}"]
         details += [self.form] if self.form else []
         if self.kind == "experts":
             experts, per_token, skew = self.detail
-            details += [f"{experts:g}, {per_token:g} a token", *([f"skew {skew:g}"] if skew else [])]
-        return f"{self.kind}[{', '.join(details)}]" if details else self.kind
+            details += [f"{per_token:g} of {experts:g} a token", *([f"skew {skew:g}"] if skew else [])]
+        name = _SAID.get(self.kind, self.kind)
+        return f"{name}[{', '.join(details)}]" if details else name
 
 
+#: Kind of feature -> its name in words, where that is another.
+_SAID = {"experts": "distinct experts", "rows_read": "rows read"}
 ONE = Feature("pass")
 TOKENS = Feature("tokens")
 SEQUENCES = Feature("sequences")

@@ -1,6 +1,7 @@
 r"""How many distinct experts a pass touches, and so how many of a mixture's weights it reads."""
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,46 @@ def distinct_experts(tokens: Real, experts: float, experts_per_token: float, ske
         sums = sum(_touched(values, chance) for chance in _inclusion(int(experts), experts_per_token, skew))
         touched = np.asarray(sums)[where].reshape(np.shape(tokens))
     return touched if np.ndim(touched) else float(touched)
+
+
+class DistinctExperts(NamedTuple):
+    """Distinct experts of a pass: as few as routing can touch, what is expected, and what uniform routing gives."""
+
+    least: float
+    expected: Real
+    uniform: Real
+
+
+def distinct_experts_interval(
+    tokens: Real, experts: float, experts_per_token: float, skew: float = 0.0
+) -> DistinctExperts:
+    r"""
+    Give the interval that the expected number of distinct experts lies in, whatever the skew of the routing.
+
+    .. math:: k \le D \le E\left(1 - (1 - k/E)^n\right)
+
+    Parameters
+    ----------
+    tokens, experts, experts_per_token, skew
+        As in :func:`distinct_experts`.
+
+    Returns
+    -------
+    interval : DistinctExperts
+        ``least`` is top-k (all tokens agree), ``uniform`` the other end, ``expected`` the figure at this skew. [1]
+
+    Examples
+    --------
+    >>> distinct_experts_interval(1, 128, 8)
+    DistinctExperts(least=8.0, expected=8.0, uniform=8.0)
+    """
+    uniform = distinct_experts(tokens, experts, experts_per_token)
+    expected = distinct_experts(tokens, experts, experts_per_token, skew)
+    return DistinctExperts(float(experts_per_token), _plain(expected), _plain(uniform))
+
+
+def _plain(value: Real) -> Real:
+    return value if np.ndim(value) else float(value)
 
 
 def _touched(tokens: Real, chance: float) -> Real:

@@ -14,7 +14,7 @@ from rooflinekit.phases.estimate import Estimate, Value
 from rooflinekit.phases.memory import check_sizes
 from rooflinekit.phases.request import Request, RequestSizes, plan_request
 from rooflinekit.phases.settled import Settled
-from rooflinekit.specs.step import Group, Real, amount, checked, checked_group, describe, points_shape
+from rooflinekit.specs.step import Group, Real, checked, checked_group, describe, points_shape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,38 +273,6 @@ class Deployment(Settled):
         """
         sizes = RequestSizes(prompt_tokens, output_tokens, batch, cached_tokens, busy_s)
         return plan_request(self, sizes)
-
-    # ---- memory
-
-    @property
-    def kv_bytes_per_token(self) -> float:
-        """
-        Bytes of K and V that one token writes into the cache, over all layers.
-
-        Examples
-        --------
-        >>> import rooflinekit as rk
-        >>> rk.Deployment("llama-3.1-8b", "h100-sxm").kv_bytes_per_token
-        131072.0
-        """
-        return self.cache.bytes_per_token
-
-    def kv_cache_bytes(self, tokens: Real, *, sequences: Real = 1) -> Value:
-        """
-        Bytes that sequences of this many tokens hold: K and V (a windowed layer its window at most), latents, states.
-
-        Raises
-        ------
-        InvalidInputError
-            A count is negative or not a number.
-
-        Examples
-        --------
-        >>> import rooflinekit as rk
-        >>> print(f"{rk.Deployment('qwen3-8b', 'gb10').kv_cache_bytes(tokens=2048):.4g}")
-        3.02e+08
-        """
-        return self.cache.held(amount(checked("tokens", tokens))) * amount(checked("sequences", sequences))
 
     # ---- where the phases turn
 

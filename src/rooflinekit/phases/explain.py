@@ -7,7 +7,8 @@ import numpy as np
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
-from rooflinekit.operators.cost import Matrix
+from rooflinekit.operators.cost import SEQUENCES, TOKENS, Feature, Matrix
+from rooflinekit.operators.moe import distinct_experts_interval
 from rooflinekit.phases.estimate import Estimate, OperatorEstimate
 
 
@@ -67,7 +68,8 @@ def explain(estimate: Estimate) -> Term:
 def _pass(step: Estimate) -> Term:
     if step.x.shape[1] == 0:
         return Term(step.label, 0.0, "0 s", "0", step.basis)
-    rows = sorted(step.operators, key=lambda row: -row.time_s)
+    launched = (row for row in step.operators if row.time_s)  # a form of latent attention that no group uses is not
+    rows = sorted(launched, key=lambda row: -row.time_s)
     children = tuple(_operator(row, row.time_s / step.time_s) for row in rows)
     shown = f"{units.duration(step.time_s)}, {step.bound}-bound, floor {units.duration(step.floor_s)}"
     return Term(step.label, step.time_s, shown, _sum(children), "; ".join((step.basis, *step.notes)), children)
@@ -140,9 +142,12 @@ def _serial(row: OperatorEstimate) -> Term:
     plan, law = row.estimate.timing.plan, row.estimate.timing.row_laws[row.index]
     value, bandwidth = row.serial_time_s, number(law.peak_bytes_per_s)
     if law.activation is not None:
-        count = _count(row, "bytes of queries and outputs", plan.activation_bytes, "B")
-        work = f"{number(count.value)} / ({number(law.activation)} * {bandwidth})"
-        return Term("queries and outputs", value, units.duration(value), work, "", (count,))
+        kinds = {"bytes of queries and outputs": plan.activation_bytes, "weight bytes": plan.weight_bytes}  # of sinks
+        counts = [term for name, matrix in kinds.items() if (term := _count(row, name, matrix, "B")).value]
+        work = (
+            f"({' + '.join(number(term.value) for term in counts) or '0'}) / ({number(law.activation)} * {bandwidth})"
+        )
+        return Term("queries and outputs", value, units.duration(value), work, "", tuple(counts))
     count = _count(row, "input values", plan.input_elements, "")
     work = f"{number(count.value)} * {number(law.quantisation_bytes_per_element)} / {bandwidth}"
     return Term("quantising the input", value, units.duration(value), work, "", (count,))
@@ -157,7 +162,34 @@ def _count(row: OperatorEstimate, label: str, matrix: Matrix, unit: str) -> Term
     value = float(sum(c * v for c, _, v in used))
     expression = " + ".join(f"{number(c)} * {number(v)}" for c, _, v in used)
     named = ", ".join(str(feature) for _, feature, _ in used)
-    return Term(label, value, units.si(value, unit, 4), expression, f"coefficient x {named}" if named else "")
+    behind = tuple(term for _, feature, v in used if (term := _behind(row.estimate, feature, float(v))))
+    return Term(label, value, units.si(value, unit, 4), expression, f"coefficient x {named}" if named else "", behind)
+
+
+def _behind(estimate: Estimate, feature: Feature, value: float) -> Term | None:
+    """Explain a feature that is no plain count: the distinct experts of a pass, what a window leaves of the context."""
+    if feature.kind == "experts":
+        return _experts(feature, value, _feature(estimate, TOKENS))
+    if feature.window is None or feature.kind != "rows_read" or SEQUENCES not in estimate.timing.plan.features:
+        return None
+    sequences = _feature(estimate, SEQUENCES)
+    each = value / sequences
+    shown = f"{units.count(value)}: {units.count(each)} for each of {units.count(sequences)} sequences"
+    return Term(str(feature), value, shown, f"{number(each)} * {number(sequences)}")
+
+
+def _experts(feature: Feature, value: float, tokens: float) -> Term:
+    """Give the expected distinct experts, and the interval that routing leaves: all tokens agree, or it is even."""
+    experts, each, skew = feature.detail
+    interval = distinct_experts_interval(tokens, experts, each, skew)
+    ends = f"{units.count(interval.least)} (all tokens agree) and {units.significant(float(interval.uniform), 4)}"
+    uniform = f"{number(experts)} * (1 - (1 - {number(each)} / {number(experts)}) ** {number(tokens)})"
+    shown = f"{units.significant(value, 4)}, between {ends} (even routing)"
+    return Term(f"{feature} over {units.count(tokens)} tokens", value, shown, "" if skew else uniform)
+
+
+def _feature(estimate: Estimate, feature: Feature) -> float:
+    return float(estimate.x[estimate.timing.plan.column(feature), 0])
 
 
 def _peak(row: OperatorEstimate) -> str:

@@ -34,6 +34,10 @@ class CacheShape(NamedTuple):
         """Bytes that one token writes over all layers."""
         return sum((each for _, each in self.bytes_by_window), 0.0)
 
+    def reserved(self, tokens: Amount) -> Amount:
+        """Bytes that an engine without a cache manager for windows sets aside: every layer at the whole length."""
+        return self.state_bytes + self.bytes_per_token * tokens
+
     def held(self, tokens: Amount) -> Amount:
         """Bytes that one sequence of so many tokens holds, its state included."""
         held: Amount = self.state_bytes

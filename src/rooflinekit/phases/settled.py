@@ -6,9 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.cost import Plan
 from rooflinekit.operators.forward import plan
+from rooflinekit.operators.moe import DistinctExperts, distinct_experts_interval
+from rooflinekit.phases.estimate import Value
 from rooflinekit.phases.memory import CacheShape, cache_shape, stored_weight_bytes
 from rooflinekit.phases.resolve import (
     Choices,
@@ -24,7 +28,7 @@ from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.precision import Precision
-from rooflinekit.specs.step import checked
+from rooflinekit.specs.step import Real, amount, checked
 
 Named = str | Path | Mapping[str, Any]
 
@@ -65,7 +69,7 @@ class Settled:
             "kv_cache": kv_cache,
             "compute": compute,
             "efficiency": checked_efficiency(efficiency),
-            "routing_skew": float(checked("routing_skew", routing_skew)),  # type: ignore[arg-type]
+            "routing_skew": _skew(routing_skew),
             "memory_check": memory_check,
         }
         for name, value in settled.items():
@@ -108,12 +112,79 @@ class Settled:
         summary = ("summary model: no activations, no small kernels",) if self.model.summary else ()
         unsure = () if self.model.verified else (f"{self.model.id}: figures from memory, unverified",)
         announced = (f"{self.device.id} is announced, not shipping",) if self.device.status == "announced" else ()
-        return (*summary, *unsure, *announced, *self._resolved.notes)
+        skew = self.routing_skew
+        uneven = (f"routing skew {skew:g}: fewer distinct experts than even routing touches",) if skew else ()
+        return (*summary, *unsure, *announced, *uneven, *self._resolved.notes)
 
     @cached_property
     def weights_bytes(self) -> float:
         """Bytes that the weights take in memory, embedding and scales included."""
         return stored_weight_bytes(self.model, self.precision)
+
+    # ---- what it holds and touches, whatever the step
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """
+        Bytes of K and V that one token writes into the cache, over all layers.
+
+        Examples
+        --------
+        >>> import rooflinekit as rk
+        >>> rk.Deployment("llama-3.1-8b", "h100-sxm").kv_bytes_per_token
+        131072.0
+        """
+        return self.cache.bytes_per_token
+
+    def kv_cache_bytes(self, tokens: Real, *, sequences: Real = 1, whole_windows: bool = False) -> Value:
+        """
+        Bytes that sequences of this many tokens hold: K and V (a windowed layer its window at most), latents, states.
+
+        Parameters
+        ----------
+        tokens, sequences : Real
+            Length of each sequence, and how many there are. [token], [1]
+        whole_windows : bool
+            Count windowed layers at the whole length, as engines reserve them that keep one cache for all layers.
+
+        Returns
+        -------
+        kv_cache_bytes : float or array
+            [byte]
+
+        Raises
+        ------
+        InvalidInputError
+            A count is negative or not a number.
+
+        Examples
+        --------
+        >>> import rooflinekit as rk
+        >>> print(f"{rk.Deployment('qwen3-8b', 'gb10').kv_cache_bytes(tokens=2048):.4g}")
+        3.02e+08
+        """
+        hold = self.cache.reserved if whole_windows else self.cache.held
+        return hold(amount(checked("tokens", tokens))) * amount(checked("sequences", sequences))
+
+    def distinct_experts(self, tokens: Real) -> dict[str, DistinctExperts]:
+        """
+        Experts whose weights a pass over so many tokens reads in one layer, by feed-forward: least, expected, uniform.
+
+        Raises
+        ------
+        InvalidInputError
+            The number of tokens is negative or not a number.
+
+        Examples
+        --------
+        >>> import rooflinekit as rk
+        >>> d = rk.Deployment("qwen3-30b-a3b", "h200-sxm", routing_skew=1.0)
+        >>> [round(figure, 1) for figure in d.distinct_experts(tokens=64)["moe"]]
+        [8.0, 102.0, 125.9]
+        """
+        count = amount(checked("tokens", tokens))
+        mixtures = [block for block in self.model.feedforwards if block.routed[0]]
+        return {one.name: distinct_experts_interval(count, *one.routed, self.routing_skew) for one in mixtures}
 
     def with_(self, **changes: object) -> Self:
         """
@@ -136,3 +207,11 @@ class Settled:
         """Give one line: model, device, formats and the basis of its times."""
         held = f"{self.precision.described}, {self.precision.kv_cache} KV"
         return f"{self.model.id} on {self.device.id}: {held}, {self.timing.laws.basis}"
+
+
+def _skew(value: float) -> float:
+    """Return the routing skew as a number: one for all points of a deployment."""
+    if np.ndim(checked("routing_skew", value)):
+        message = f"routing_skew={value!r}: expected one number, the same for all layers and points"
+        raise InvalidInputError(message)
+    return float(value)

@@ -42,10 +42,10 @@ def cache_rows(model: Model, precision: Precision, tokens: float, sequences: flo
     """
     checked("tokens", tokens)
     checked("sequences", sequences)
-    return [_row(kind, tokens, sequences) for kind in _kinds(model, precision)]
+    return [_row(kind, tokens, sequences) for kind in kinds(model, precision)]
 
 
-def _kinds(model: Model, precision: Precision) -> Iterator[Kind]:
+def kinds(model: Model, precision: Precision) -> Iterator[Kind]:
     """Give each kind of layer that holds something, and all together where there is not just one."""
     names = dict.fromkeys(run.mixer.name for run in model.layer_runs if run.mixer.cached_per_token or run.mixer.states)
     for name in names:

@@ -1,22 +1,19 @@
-"""Devices and models as rows: one a device or model for lists, one a figure, with its source, to show one of them."""
+"""Devices as rows: one a device for lists, one a figure, with its source, to show one; and what models share."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rooflinekit.phases.memory import cache_shape
 from rooflinekit.phases.sources import titles
-from rooflinekit.reports.cache import cache_precision
 from rooflinekit.specs.device import Device, Measured
 from rooflinekit.specs.efficiency import Efficiency, Evidence
-from rooflinekit.specs.model import Model, PublishedCount
 from rooflinekit.specs.spec import SourceMap
 
 Record = dict[str, Any]
 
 #: The source key of a figure that no document was read for.
 _UNVERIFIED = "memory"
-#: What names a model needs no source.
-_NAMES = ("id", "name", "family", "hub_ids", "aliases", "verified")
+#: Values of more letters are cut for eyes.
+_LONGEST = 400
 
 
 def device_row(device: Device) -> Record:
@@ -39,58 +36,39 @@ def device_row(device: Device) -> Record:
     }
 
 
-def model_row(model: Model) -> Record:
-    """Give the figures of a model that bound inference; the KV cache in the model's own dtype."""
-    return {
-        "model": model.id,
-        "name": model.name,
-        "family": model.family,
-        "parameters": model.parameters.total,
-        "active_parameters": model.parameters.active,
-        "layers": model.layer_count,
-        "kv_bytes_per_token": cache_shape(model, cache_precision(model)).bytes_per_token,
-        "max_context_tokens": model.max_context_tokens,
-        "dtype": model.dtype,
-        "figures": "verified" if model.verified else "unverified",
-    }
-
-
 def device_figures(device: Device) -> Iterator[Record]:
     """Give every figure of a device file with the titles of its sources."""
     own = device.model_dump(exclude_none=True, exclude={"datasheet", "measured", "efficiency", "sources", "notes"})
     sheet = device.datasheet.model_dump(exclude_none=True, exclude={"sources"})
-    for figure, value in _flat(own):
+    for figure, value in flat(own):
         yield _figure("device", figure, value, _keys(figure, device.sources))
-    for figure, value in _flat(sheet):
+    for figure, value in flat(sheet):
         yield _figure("datasheet", figure, value, _keys(figure, device.datasheet.sources))
-    for row in device.measured:
-        yield _measured(row)
+    for measured in device.measured:
+        yield _measured(measured)
     for entry in device.efficiency:
         yield from _efficiency(entry)
 
 
-def model_figures(model: Model) -> Iterator[Record]:
-    """Give every figure of a model file that is not its default, the counts that follow, and their sources."""
-    apart = {"mixers", "feedforwards", "layers", "sources", "notes", "published_count", "reference_count"}
-    own = dict(_flat(model.model_dump(exclude_defaults=True, exclude=apart)))
-    for parts in (model.mixers, model.feedforwards):
-        own |= dict(_flat({part.name: part.model_dump(exclude_defaults=True, exclude={"name"}) for part in parts}))
-    if model.layers:
-        own["layers"] = ", ".join(f"{times} x {mixer} + {inner}" for mixer, inner, times in model.layers)
-    source = "; ".join(dict(model.sources).get("figures", ()))
-    mark = "" if model.verified else "unverified"
-    for figure, value in own.items():
-        yield _row("model", figure, value, "" if figure in _NAMES else source, "" if figure in _NAMES else mark)
-    yield from _counts(model)
-
-
 def brief(rows: Iterable[Record]) -> Iterator[Record]:
-    """Shorten sources for eyes: titles without their remarks, and `as above` where the last figure had the same."""
+    """Shorten rows for eyes: titles without their remarks, `as above` where the last had the same, long lists cut."""
     last = None
-    for row in rows:
-        said = "; ".join(dict.fromkeys(_short(title) for title in row["source"].split("; ")))
-        yield {**row, "source": "as above" if said and said == last else said}
+    for one in rows:
+        said = "; ".join(dict.fromkeys(_short(title) for title in one["source"].split("; ")))
+        yield {**one, "value": _cut(one["value"]), "source": "as above" if said and said == last else said}
         last = said
+
+
+def _cut(value: object) -> object:
+    """Cut a long list after an entry, and say how many it has.
+
+    >>> _cut(", ".join(f"layers.{index}" for index in range(90)))[-37:]
+    'layers.35, layers.36, ... (90 in all)'
+    """
+    if not isinstance(value, str) or len(value) <= _LONGEST or ", " not in value:
+        return value
+    kept = value[:_LONGEST].rpartition(", ")[0]
+    return f"{kept}, ... ({value.count(', ') + 1} in all)"
 
 
 def _short(title: str) -> str:
@@ -102,32 +80,22 @@ def _short(title: str) -> str:
     return title.split(": " if title.startswith("derived") else " (", maxsplit=1)[0]
 
 
-def _counts(model: Model) -> Iterator[Record]:
-    for name, value in model.parameters._asdict().items():
-        yield _row("parameters", name, value, "counted from the shapes")
-    for name in ("published_count", "reference_count"):
-        count: PublishedCount | None = getattr(model, name)
-        if count is not None:
-            keys = "; ".join((count.source, *dict(model.sources).get(name, ())))
-            yield _row("parameters", name, count.total, keys, count.note)
-
-
 def _figure(block: str, figure: str, value: object, keys: Sequence[str], note: str = "") -> Record:
     """Give one figure; what was recalled rather than read, and what is not on sale yet, is marked."""
     marks = ["unverified"] if _UNVERIFIED in keys or figure.endswith("_unverified") else []
     marks += ["announced, not shipping"] if value == "announced" else []
     source = titles(tuple(keys)) if keys else ""
-    return _row(block, figure, value, source, "; ".join((*marks, *([note] if note else []))))
+    return row(block, figure, value, source, "; ".join((*marks, *([note] if note else []))))
 
 
-def _measured(row: Measured) -> Record:
-    conditions = "; ".join(part for part in (row.conditions, "ceiling" if row.ceiling else "") if part)
-    return _figure("measured", row.quantity, row.value, row.source, conditions)
+def _measured(one: Measured) -> Record:
+    conditions = "; ".join(part for part in (one.conditions, "ceiling" if one.ceiling else "") if part)
+    return _figure("measured", one.quantity, one.value, one.source, conditions)
 
 
 def _efficiency(entry: Efficiency) -> Iterator[Record]:
     constants = entry.model_dump(exclude_defaults=True, exclude={"name", "evidence"})
-    for figure, value in _flat(constants):
+    for figure, value in flat(constants):
         evidence = next((one for one in entry.evidence if _supports(one, figure)), None)
         keys, note = ((evidence.source,), evidence.note) if evidence else ((), "")
         yield _figure(f"efficiency {entry.name}", figure, value, keys, note)
@@ -137,17 +105,18 @@ def _supports(evidence: Evidence, figure: str) -> bool:
     return figure == evidence.constant or figure.startswith(f"{evidence.constant}.")
 
 
-def _row(block: str, figure: str, value: object, source: str, note: str = "") -> Record:
-    return {"block": block, "figure": figure, "value": value, "source": source, "note": note}
+def row(block: str, figure: str, value: object, source: str, note: str = "", *, unit: str = "") -> Record:
+    """Give one figure as a row; the unit says how it is shown to eyes."""
+    return {"block": block, "figure": figure, "value": value, "source": source, "note": note, "unit": unit}
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Give nested figures under dotted names; what is empty is left out."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         elif value not in ("", (), []):
-            yield f"{prefix}{key}", ", ".join(value) if isinstance(value, list | tuple) else value
+            yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def _keys(figure: str, sources: SourceMap) -> Sequence[str]:

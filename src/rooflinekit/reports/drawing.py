@@ -30,7 +30,7 @@ _LETTERS = 14.0  # of a legend that fit into an inch
 _GRID = 60  # places tried in either direction for a block of labels
 _LEADER = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0}
 _GAP = 6.0  # least distance of a label to what it must not cover, in pixels
-_APART = 40.0  # points further apart along x than this are labelled apart, in pixels
+_APART = 25.0  # points further apart along x than this are labelled apart, in pixels
 
 
 class Line(NamedTuple):
@@ -151,8 +151,9 @@ def label_spots(axes: Axes, spots: Sequence[Spot], colour: str, kept: Kept) -> N
     ordered = sorted(spots, key=lambda spot: spot.x)
     x = axes.transData.transform([(spot.x, spot.y) for spot in ordered] or np.empty((0, 2)))[:, 0]
     starts = sorted({0, *(np.flatnonzero(np.diff(x) > _APART) + 1).tolist(), len(ordered)})
-    for first, last in pairwise(starts):
-        label_block(axes, [spot for spot in spots if spot in ordered[first:last]], colour, kept)
+    together = [[spot for spot in spots if spot in ordered[first:last]] for first, last in pairwise(starts)]
+    for block in sorted(together, key=len, reverse=True):  # the largest first: it has the fewest places to go
+        label_block(axes, block, colour, kept)
 
 
 def label_block(axes: Axes, spots: Sequence[Spot], colour: str, kept: Kept) -> None:

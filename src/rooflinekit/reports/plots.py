@@ -1,7 +1,8 @@
 """The figures, by name: each returns a matplotlib ``Figure`` that pyplot does not hold, so nothing has to be closed."""
 
+from rooflinekit.reports.cache_plot import kv_cache_figure
 from rooflinekit.reports.curve_plots import batch_curve_figure, prefill_figure
 from rooflinekit.reports.drawing import save
 from rooflinekit.reports.roofline_plot import roofline_figure
 
-__all__ = ["batch_curve_figure", "prefill_figure", "roofline_figure", "save"]
+__all__ = ["batch_curve_figure", "kv_cache_figure", "prefill_figure", "roofline_figure", "save"]

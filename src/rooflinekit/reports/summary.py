@@ -98,6 +98,7 @@ def document(summary: Summary) -> Figures:
         "weights": deployment.precision.weights.name,
         "kv_cache": deployment.precision.kv_cache,
         "compute": deployment.precision.product_dtype,
+        "routing_skew": deployment.routing_skew,
         "basis": summary.decode.basis,
         "notes": notes(summary),
         "workload": asdict(summary.workload),

@@ -60,7 +60,8 @@ _UNITS = (
     ("flops_per_s", "FLOP/s"), ("tokens_per_s", "tokens/s"), ("per_user", "tokens/s"), ("at_most", "tokens/s"),
     ("bytes_per_s", "bytes/s"),
     ("bytes_per_token", "capacity"), ("weights_bytes", "capacity"), ("kv_cache_bytes", "capacity"),
-    ("memory_bytes", "capacity"), ("headroom_bytes", "capacity"), ("_bytes", "bytes"), ("bytes", "bytes"),
+    ("memory_bytes", "capacity"), ("headroom_bytes", "capacity"), ("state_bytes", "capacity"),
+    ("_bytes", "bytes"), ("bytes", "bytes"),
     ("flops", "FLOP"), ("_s", "s"), ("intensity", "FLOP/byte"), ("share", "fraction"), ("tolerance", "fraction"),
     ("difference", "change"), ("tokens", "tokens"), ("parameters", "parameters"), ("launches", "count"),
     ("batch", "count"), ("sequences", "count"),
@@ -70,6 +71,7 @@ _HEADINGS = {
     "kv_bytes_per_token": "KV per token", "kv_cache_bytes": "KV cache", "tokens_per_s_per_user": "tokens/s per user",
     "bytes_per_s": "bandwidth", "flops_per_s": "arithmetic", "memory_time_s": "memory time",
     "half_flops_per_s": "16-bit", "fp8_flops_per_s": "FP8", "max_context_tokens": "context",
+    "active_parameters": "active",
 }
 # fmt: on
 

@@ -1,6 +1,6 @@
 """Plan, device rates and laws become a Timing: matrices that turn the features of a step into seconds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from rooflinekit.errors import MissingFigureError
 from rooflinekit.operators.cost import Matrix, Plan
 from rooflinekit.roofline.law import floor_time, joined_time, power_limit_stretch
 from rooflinekit.roofline.laws import Laws
+from rooflinekit.specs.efficiency import AttentionLaw, MixtureLaw, ProductLaw
 
 #: Points timed at once, so that the intermediate rows stay in the processor's cache.
 BLOCK = 4096
@@ -191,45 +192,29 @@ def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
     )
 
 
+#: Class of operator -> its law in a dtype, for the classes whose compute and memory time are joined.
+_JOINED: Mapping[str, Callable[[Laws, str], tuple[ProductLaw | MixtureLaw | AttentionLaw, str]]] = {
+    "product": Laws.product,
+    "mixture": Laws.mixture,
+    "attention": lambda laws, _: laws.attention(),
+}
+_FURTHER = (
+    "softmax_flops_per_score",
+    "context_offset_tokens",
+    "activation",
+    "quantisation_bytes_per_element",
+)
+
+
 def _row_law(op_class: str, dtype: str, rates: Rates, laws: Laws) -> RowLaw:
     peak, bandwidth = rates.flops(dtype), rates.bytes_per_s
-    if op_class == "product":
-        product, basis = laws.product(dtype)
-        return RowLaw(
-            compute=product.compute,
-            peak_flops_per_s=peak,
-            memory=product.memory,
-            peak_bytes_per_s=bandwidth,
-            launch_s=product.launch_us * units.MICRO,
-            exponent=product.exponent,
-            basis=basis,
-            quantisation_bytes_per_element=product.quantisation_bytes_per_element,
+    if op_class in _JOINED:
+        law, basis = _JOINED[op_class](laws, dtype)
+        launch, further = (
+            law.launch_us * units.MICRO,
+            {name: getattr(law, name) for name in _FURTHER if hasattr(law, name)},
         )
-    if op_class == "attention":
-        attention, basis = laws.attention()
-        return RowLaw(
-            compute=attention.compute,
-            peak_flops_per_s=peak,
-            memory=attention.memory,
-            peak_bytes_per_s=bandwidth,
-            launch_s=attention.launch_us * units.MICRO,
-            exponent=attention.exponent,
-            basis=basis,
-            softmax_flops_per_score=attention.softmax_flops_per_score,
-            context_offset_tokens=attention.context_offset_tokens,
-            activation=attention.activation,
-        )
-    if op_class == "mixture":
-        mixture, basis = laws.mixture(dtype)
-        return RowLaw(
-            compute=mixture.compute,
-            peak_flops_per_s=peak,
-            memory=mixture.memory,
-            peak_bytes_per_s=bandwidth,
-            launch_s=mixture.launch_us * units.MICRO,
-            exponent=mixture.exponent,
-            basis=basis,
-        )
+        return RowLaw(law.compute, peak, law.memory, bandwidth, launch, law.exponent, basis, **further)
     if op_class == "scan":  # no scan has been measured: products' arithmetic, norms' bytes, the two added
         product, said = laws.product(dtype)
         small, basis = laws.elementwise("norm")

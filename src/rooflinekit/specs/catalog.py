@@ -193,7 +193,7 @@ def _locate(kind: Kind, name: object) -> Path:
         message = f"{name!r} is no {kind.what}: expected a name, a path, a mapping or a {kind.what.capitalize()}"
         raise SpecError(message)
     text = str(name)
-    if isinstance(name, Path) or _is_path(text):
+    if isinstance(name, Path) or is_path(text):
         return Path(text).expanduser()
     paths = _paths(kind)
     if text in paths:
@@ -219,7 +219,7 @@ def _from_hub(hub_id: str, unknown: str) -> Path:
         raise UnknownNameError(message) from None
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
     """Tell a path from a name: by how it ends or begins, or because it leads to a folder."""
     return text.endswith(_PATH_SUFFIXES) or text.startswith((".", "/", "~")) or ("/" in text and Path(text).is_dir())
 

@@ -1,10 +1,13 @@
 """Write a model as our YAML: keys in the order of the schema, defaults left out, one block a line."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rooflinekit.errors import InvalidInputError
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.spec import Spec
 
@@ -37,6 +40,39 @@ def to_yaml(model: Model) -> str:
     summary: {parameters: 8000000000, layers: 32, kv_heads: 8, head_dim: 128}
     """
     return "".join(f"{line}\n" for key, value in _plain(model).items() for line in _lines(key, value))
+
+
+def write_model(model: Model, folder: Path, *, overwrite: bool = False) -> Path:
+    """
+    Write a model to ``<folder>/<family>/<id>.yaml``, where the catalogue finds it.
+
+    Parameters
+    ----------
+    model : Model
+        Without a family it goes into the folder itself.
+    folder : Path
+        Made where it is missing; name it in ``ROOFLINEKIT_MODEL_CONFIGS`` to find the model by its id.
+    overwrite : bool
+        Whether a file that is there already may be replaced.
+
+    Returns
+    -------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    InvalidInputError
+        The file is there already.
+    """
+    family = "-".join(re.findall(r"[a-z0-9.]*[a-z0-9]", model.family.lower()))  # a word, never a way out of the folder
+    path = folder / family / f"{model.id}.yaml"
+    if path.exists() and not overwrite:
+        message = f"{path}: is there already: expected no file; overwrite it with --force (`overwrite=True`)"
+        raise InvalidInputError(message)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_yaml(model), encoding="utf-8")
+    return path
 
 
 def _plain(spec: Spec) -> dict[str, Any]:

@@ -64,7 +64,6 @@ _FORMATS = (
     WeightFormat("mxfp4-fp4", 4.25, "fp4", "group of 32: 8-bit scale"),
     WeightFormat("nvfp4-weight-only", 4.5, None, "group of 16: 8-bit scale"),
     WeightFormat("nf4-double", 4 + 8 / 64 + 32 / (64 * 256), None, "group of 64: 8-bit scale, itself in groups of 256"),
-    WeightFormat("nvfp4-weight-only", 4.5, None, "group of 16: 8-bit scale"),
     WeightFormat("mlx-4bit", 4.5, None, "group of 64: 16-bit scale and bias (MLX)"),
     WeightFormat("mlx-8bit", 8.5, None, "group of 64: 16-bit scale and bias (MLX)"),
     WeightFormat("q8_0", 8.5, None, "block of 32: 16-bit scale (GGUF)"),
@@ -196,16 +195,16 @@ class Precision:
 
     def format_of(self, path: str) -> WeightFormat:
         """Format of one matrix by its path in a checkpoint."""
-        return self._named(self.scheme.format_of(path))
+        return self.named(self.scheme.format_of(path))
 
     def format_by_rule(self, path: str) -> WeightFormat:
         """Format of a matrix that stays plain unless a rule of the checkpoint names it (routers)."""
-        return self._named(self.scheme.by_rule(path) or PLAIN_FORMAT)
+        return self.named(self.scheme.by_rule(path) or PLAIN_FORMAT)
 
     @property
     def head(self) -> WeightFormat:
         """Format of the output layer."""
-        return self._named(self.scheme.head)
+        return self.named(self.scheme.head)
 
     @property
     def head_dtype(self) -> str:
@@ -215,9 +214,10 @@ class Precision:
     @property
     def embedding(self) -> WeightFormat:
         """Format of the embedding table."""
-        return self._named(self.scheme.embedding)
+        return self.named(self.scheme.embedding)
 
-    def _named(self, name: str) -> WeightFormat:
+    def named(self, name: str) -> WeightFormat:
+        """Look up a format by the name that a scheme gives it."""
         return self.plain if name == PLAIN_FORMAT else weight_format(name)
 
     def arithmetic_of(self, form: WeightFormat) -> str:

@@ -58,10 +58,8 @@ def _total(feature: Feature, groups: Groups) -> Real:
 
 
 def _sum(groups: Groups, per_sequence: Callable[[Amounts], Real]) -> Real:
-    total: Real = 0.0
-    for group in groups:
-        total = total + group.sequences * per_sequence(group)
-    return total
+    parts = [group.sequences * per_sequence(group) for group in groups]
+    return sum(parts[1:], parts[0]) if parts else 0.0
 
 
 def _scores(group: Amounts, feature: Feature) -> Real:
@@ -97,12 +95,12 @@ def _by_form(wanted: tuple[Feature, ...], groups: Groups) -> ByForm:
 
 def _share(group: Amounts, use: NDArray[np.bool_]) -> Amounts:
     """Keep the sequences of the points that use a form; where all do, nothing need be multiplied."""
-    return group if use.all() else group._replace(sequences=group.sequences * use)
+    return group if use.all() else group._replace(sequences=np.asarray(group.sequences * use, dtype=np.float64))
 
 
 def _absorbed(detail: tuple[float, ...], group: Amounts) -> NDArray[np.bool_]:
     """Tell where attention over the latents themselves takes no more operations than expanding them: none jumps."""
     score_absorbed, token_absorbed, score_expanded, row_expanded, selected = detail
     scores = attention_scores(group.new, group.context, None if np.isinf(selected) else selected)
-    absorbed = score_absorbed * scores + token_absorbed * group.new
-    return np.asarray(absorbed <= score_expanded * scores + row_expanded * (group.new + group.context))
+    more = (score_absorbed - score_expanded) * scores + token_absorbed * group.new
+    return np.asarray(more <= row_expanded * (group.new + group.context))

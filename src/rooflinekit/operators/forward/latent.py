@@ -1,33 +1,38 @@
 """Operators of latent attention: expanded for a long prompt, absorbed for few new tokens over a long context."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 
 from rooflinekit.operators.attention import attention_flops, query_output_elements
 from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import copy_bytes, rotary_elements
-from rooflinekit.operators.forward.rows import Work, elementwise, linear, module_bytes, module_formats, product_dtype
+from rooflinekit.operators.forward.rows import Work, elementwise, linear
 from rooflinekit.operators.matmul import matmul_flops
 from rooflinekit.specs.mixers import LatentAttention
-from rooflinekit.specs.mixers.base import Product
 from rooflinekit.specs.model import Model
-from rooflinekit.specs.precision import Precision
+from rooflinekit.specs.precision import DTYPES, Precision
+
+#: Kind and form -> the feature over the groups that use this form.
+OfForm = Callable[[str, str], Feature]
 
 
 def latent(model: Model, mixer: LatentAttention, precision: Precision, layer: int | None) -> Iterator[Operator]:
     """Yield projections, the indexer, the cache write, and attention in both forms; a group uses the cheaper one."""
-    part = mixer.name
-    for shape in mixer.products(model.hidden_size or 0):
-        if shape.name == "kv_b_proj":
-            yield _expansion(mixer, shape, precision, layer)
-        elif shape.name == "o_proj":
-            yield from _middle(mixer, precision)
-            yield linear(shape, precision, layer, part)
-        else:
-            yield linear(shape, precision, layer, part)
+    shapes = {shape.name: shape for shape in mixer.products(model.hidden_size or 0)}
+    expansion = linear(shapes["kv_b_proj"], precision, layer, mixer.name)
+    feature = partial(_feature, mixer, _costs(mixer, DTYPES[expansion.dtype] / DTYPES[precision.attention_dtype]))
+    for name, shape in shapes.items():
+        if name == "o_proj":
+            yield from _middle(mixer, precision, feature)
+        yield (
+            _expansion(mixer, expansion, precision, feature)
+            if name == "kv_b_proj"
+            else linear(shape, precision, layer, mixer.name)
+        )
 
 
-def _middle(mixer: LatentAttention, precision: Precision) -> Iterator[Operator]:
+def _middle(mixer: LatentAttention, precision: Precision, feature: OfForm) -> Iterator[Operator]:
     size, part = precision.value_bytes, mixer.name
     norms = ((mixer.q_rank or 0) + mixer.kv_rank) * size
     moved = (
@@ -38,70 +43,70 @@ def _middle(mixer: LatentAttention, precision: Precision) -> Iterator[Operator]:
     yield elementwise("kv_write", "cache_write", precision, {TOKENS: written}, part=part)
     if mixer.indexer is not None:
         yield _indexer(mixer, precision)
-    yield _absorbed(mixer, precision)
-    yield _expanded(mixer, precision)
+    yield _absorbed(mixer, precision, feature)
+    yield _expanded(mixer, precision, feature)
 
 
-def _costs(mixer: LatentAttention) -> tuple[float, ...]:
-    """Operations a score and a token (absorbed), a score and a row (expanded), keys seen: what the choice weighs."""
-    lift = matmul_flops(1, mixer.kv_rank, mixer.heads * (mixer.nope_dim + mixer.value_dim))
+def _costs(mixer: LatentAttention, narrow: float) -> tuple[float, ...]:
+    """Operations a score and a token (absorbed), a score and a row (expanded), keys seen: what the choice weighs.
+
+    `narrow` is the width of what kv_b_proj computes in over that of attention: 8-bit operations weigh half of 16-bit
+    ones, as they take half the time.
+    """
+    lift = narrow * matmul_flops(1, mixer.kv_rank, mixer.heads * (mixer.nope_dim + mixer.value_dim))
     absorbed = attention_flops(1, mixer.heads, mixer.kv_rank + mixer.rope_dim, mixer.kv_rank)
     expanded = attention_flops(1, mixer.heads, mixer.nope_dim + mixer.rope_dim, mixer.value_dim)
     return float(absorbed), float(lift), float(expanded), float(lift), float(mixer.keys_seen or inf)
 
 
-def _feature(mixer: LatentAttention, kind: str, form: str) -> Feature:
+def _feature(mixer: LatentAttention, costs: tuple[float, ...], kind: str, form: str) -> Feature:
     """Give a feature over the groups of one form; any row may be selected by some token, so all are expanded."""
     capped = kind == "scores" or (kind == "rows_read" and form == "absorbed")
-    return Feature(kind, mixer.keys_seen if capped else None, form, _costs(mixer))
+    return Feature(kind, mixer.keys_seen if capped else None, form, costs)
 
 
-def _expansion(mixer: LatentAttention, shape: Product, precision: Precision, layer: int | None) -> Operator:
+def _expansion(mixer: LatentAttention, product: Operator, precision: Precision, feature: OfForm) -> Operator:
     """Count kv_b_proj: over every row of the context where expanded, over the new tokens where absorbed.
 
     Absorbed it is two products for each head: queries into the latent's space, and sums of latents out of it.
     """
-    formats = module_formats(shape, precision, layer)
-    weights = module_bytes(shape, precision, layer)
-    rows, tokens = _feature(mixer, "rows_read", "expanded"), _feature(mixer, "tokens", "absorbed")
-    flops, written = matmul_flops(1, shape.inner, shape.columns), shape.columns * precision.value_bytes
-    moved = (shape.columns + 2 * mixer.heads * mixer.kv_rank) * precision.value_bytes
+    rows, tokens, size = feature("rows_read", "expanded"), feature("tokens", "absorbed"), precision.value_bytes
+    expanded = mixer.heads * (mixer.nope_dim + mixer.value_dim)
+    flops = matmul_flops(1, mixer.kv_rank, expanded)
     work: Work = {
         "launches": {ONE: 1.0},
         "flops": {rows: flops, tokens: flops},
-        "weight_bytes": {ONE: weights},
-        "activation_bytes": {rows: written, tokens: moved},
+        "weight_bytes": dict(product.work["weight_bytes"]),
+        "activation_bytes": {rows: expanded * size, tokens: (expanded + 2 * mixer.heads * mixer.kv_rank) * size},
         "kv_bytes": {rows: mixer.cached_per_token * precision.kv_bytes},
     }
-    return Operator(
-        "kv_b_proj", "product", product_dtype((form for _, form in formats), precision), work, part=mixer.name
-    )
+    return product._replace(work=work)
 
 
-def _absorbed(mixer: LatentAttention, precision: Precision) -> Operator:
+def _absorbed(mixer: LatentAttention, precision: Precision, feature: OfForm) -> Operator:
     """Count attention over the latents themselves, read once for all heads."""
     key, value = mixer.kv_rank + mixer.rope_dim, mixer.kv_rank
-    scores, rows = _feature(mixer, "scores", "absorbed"), _feature(mixer, "rows_read", "absorbed")
-    tokens = _feature(mixer, "tokens", "absorbed")
+    scores, rows = feature("scores", "absorbed"), feature("rows_read", "absorbed")
+    tokens = feature("tokens", "absorbed")
     work: Work = {
-        "launches": {_feature(mixer, "present", "absorbed"): 1.0},
+        "launches": {feature("present", "absorbed"): 1.0},
         "flops": {scores: attention_flops(1, mixer.heads, key, value)},
         "scores": {scores: float(mixer.heads)},
         "activation_bytes": {tokens: query_output_elements(1, mixer.heads, key, value) * precision.value_bytes},
         "kv_bytes": {rows: mixer.cached_per_token * precision.kv_bytes},
-        "kv_row_bytes": {_feature(mixer, "sequences", "absorbed"): mixer.cached_per_token * precision.kv_bytes},
+        "kv_row_bytes": {feature("sequences", "absorbed"): mixer.cached_per_token * precision.kv_bytes},
     }
     return Operator("attention_absorbed", "attention", precision.attention_dtype, work, part=mixer.name)
 
 
-def _expanded(mixer: LatentAttention, precision: Precision) -> Operator:
+def _expanded(mixer: LatentAttention, precision: Precision, feature: OfForm) -> Operator:
     """Count attention over expanded keys and values, which kv_b_proj has written."""
     key, value = mixer.nope_dim + mixer.rope_dim, mixer.value_dim
-    scores, rows = _feature(mixer, "scores", "expanded"), _feature(mixer, "rows_read", "expanded")
-    tokens = _feature(mixer, "tokens", "expanded")
+    scores, rows = feature("scores", "expanded"), feature("rows_read", "expanded")
+    tokens = feature("tokens", "expanded")
     size = precision.value_bytes
     work: Work = {
-        "launches": {_feature(mixer, "present", "expanded"): 1.0},
+        "launches": {feature("present", "expanded"): 1.0},
         "flops": {scores: attention_flops(1, mixer.heads, key, value)},
         "scores": {scores: float(mixer.heads)},
         "activation_bytes": {

@@ -58,8 +58,8 @@ class LatentAttention(MixerBase):
             *query,
             _one("kv_a_proj", hidden_size, latent, "kv_a_proj_with_mqa"),
             _one("kv_b_proj", self.kv_rank, self.heads * (self.nope_dim + self.value_dim)),
-            _one("o_proj", self.heads * self.value_dim, hidden_size),
             *self._index_products(hidden_size),
+            _one("o_proj", self.heads * self.value_dim, hidden_size),
         )
 
     def _index_products(self, hidden_size: int) -> tuple[Product, ...]:
