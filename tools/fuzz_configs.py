@@ -1,6 +1,6 @@
 """Fuzz the config.json reader for a while, guided by coverage: a job of its own, beside the suite's own fuzz test.
 
-``pip install atheris``, then ``python tools/fuzz_configs.py -max_total_time=600 [CORPUS]``: the options are libFuzzer's.
+``pip install atheris``, then ``python tools/fuzz_configs.py -max_total_time=600 [CORPUS]``; options are libFuzzer's.
 Whatever bytes a file holds, the reader gives a model whose parameters recount, or raises our error; anything else
 stops it.
 """

@@ -127,8 +127,8 @@ MUTANTS = (
         "5",
         "states that grow with the prompt",
         f"{ROWS}/recurrent.py",
-        "precision.value_bytes, SEQUENCES: state}",
-        "precision.value_bytes + state}",
+        '"state_bytes": {SEQUENCES: state}',
+        '"state_bytes": {TOKENS: state}',
         (f"{RECURRENT}::test_a_pass_reads_and_writes_every_state_once_a_sequence",),
     ),
     Mutant(

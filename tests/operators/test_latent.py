@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rooflinekit as rk
+from rooflinekit.operators.forward import features
 
 pytestmark = pytest.mark.filterwarnings("ignore::rooflinekit.errors.ContextLengthWarning")
 
@@ -95,25 +96,52 @@ def test_an_eight_bit_cache_halves_what_is_read():
     assert deployment(kv_cache="fp8").decode(999).kv_bytes == 61 * 576 * 1000
 
 
+RIDGE = 2250e12 / 7.7e12  # operations that a B200 does while it moves a byte
+ROW = 2 * 2 * 128 * (128 + 128)  # bytes of an expanded row, written and read: 131,072
+
+
 @pytest.mark.parametrize("context", [0, 1, 72, 5000, 100_000])
-def test_a_group_uses_the_form_with_fewer_operations(context):
-    """At every length the operations are the lesser of the two forms', so that they never jump."""
+def test_a_group_uses_the_form_that_takes_less_time_at_the_peaks(context):
+    """At every length: operations, and the bytes of expanded rows at what the device computes meanwhile."""
     new = np.arange(1, 600)
     scores = new * context + new * (new + 1) / 2
-    absorbed = 61 * (ABSORBED * scores + LIFT * new)
-    expanded = 61 * (EXPANDED * scores + LIFT * (new + context))
-    found = attention(deployment().step((new, context)))
-    assert np.array_equal(found, np.minimum(absorbed, expanded))
+    absorbed = ABSORBED * scores + LIFT * new
+    expanded = EXPANDED * scores + LIFT * (new + context)
+    chosen = np.where(absorbed <= expanded + RIDGE * ROW * (new + context), absorbed, expanded)
+    assert np.array_equal(attention(deployment().step((new, context))), 61 * chosen)
 
 
 @pytest.mark.parametrize("context", [20_000, 100_000])
-def test_the_form_changes_at_the_170th_token_or_so(context):
-    """Over a long context the expansion pays from about 33,554,432 / (278,528 - 81,920) = 170 new tokens on."""
-    launched = [deployment().step((new, context)).operator("attention_expanded").launches for new in range(150, 195)]
-    first = 150 + launched.index(61)
-    assert 165 <= first <= 190
+def test_the_floor_takes_the_form_with_fewer_operations(context):
+    """What nothing can beat does not depend on the form chosen: it counts the lesser of both, and never falls."""
+    new = np.arange(1, 600)
+    d = deployment(kv_cache="fp8")
+    scores = new * context + new * (new + 1) / 2
+    least = np.minimum(ABSORBED * scores + LIFT * new, EXPANDED * scores + LIFT * (new + context))
+    step = d.step((new, context))
+    rest = step.flops - attention(step)
+    assert np.array_equal(
+        d.floor.plan.flops.sum(axis=0) @ features(d.floor.plan.features, step.groups), rest + 61 * least
+    )
+    assert (np.diff(step.floor_s) >= 0).all()
+
+
+@pytest.mark.parametrize("context", [20_000, 100_000])
+def test_the_form_changes_at_the_366th_token_or_so(context):
+    """Over a long context the expansion pays from about (LIFT + RIDGE x ROW) / (278,528 - 81,920) new tokens on."""
+    launched = [deployment().step((new, context)).operator("attention_expanded").launches for new in range(340, 400)]
+    first = 340 + launched.index(61)
+    assert first == pytest.approx((LIFT + RIDGE * ROW) / (ABSORBED - EXPANDED), rel=0.03)
     assert set(launched[: launched.index(61)]) == {0}
     assert set(launched[launched.index(61) :]) == {61}
+
+
+@pytest.mark.parametrize("weights", ["bf16", "fp8-block"])
+def test_the_time_does_not_double_where_the_form_changes(weights):
+    """Between two numbers of new tokens the time moves by less than a quarter, in either direction."""
+    new = np.arange(1, 600)
+    step = rk.Deployment("deepseek-v3", "h200-sxm", memory_check=False, weights=weights).step((new, 100_000))
+    assert np.abs(np.diff(step.time_s) / step.time_s[:-1])[20:].max() < 0.25
 
 
 @pytest.mark.parametrize("context", [0, 1, 10, 1000, 100_000])

@@ -70,7 +70,7 @@ DEPLOYMENTS = deployments(MODELS)
 TOKENS = st.integers(1, 5000)
 CONTEXTS = st.integers(0, 9000)
 BATCHES = st.integers(1, 300)
-GROUPS = st.tuples(st.integers(1, 700), CONTEXTS, st.integers(1, 40), st.integers(0, 2))
+GROUPS = st.tuples(st.integers(1, 700), CONTEXTS, st.integers(1, 40), st.integers(0, 1))
 
 
 def never_less(more, less):
@@ -128,7 +128,8 @@ def test_chunks_sum_to_the_whole_prompt(d, new, budget, cached):
     again = len(sizes) - 1
     if d.model.id != LATENT:
         assert chunks.flops == whole.flops
-        assert chunks.activation_bytes == whole.activation_bytes + again * 2 * d.cache.state_bytes
+        assert chunks.activation_bytes == whole.activation_bytes
+        assert chunks.state_bytes == whole.state_bytes + again * 2 * d.cache.state_bytes
     head = 0.0 if d.model.summary else whole.operator("lm_head").weight_bytes
     once = whole.weight_bytes - head - experts_read(d, new)
     read = len(sizes) * once + head + sum(experts_read(d, size) for size in sizes)
@@ -297,7 +298,7 @@ def test_operators_sum_to_the_total(d, groups, busy):
     step = d.step(*groups, busy_s=busy)
     for name in ("flops", "bytes", "weight_bytes", "activation_bytes", "kv_bytes", "time_s", "memory_time_s"):
         assert sum(getattr(row, name) for row in step.operators) == pytest.approx(getattr(step, name), rel=1e-12)
-    assert step.bytes == step.weight_bytes + step.activation_bytes + step.kv_bytes
+    assert step.bytes == step.weight_bytes + step.activation_bytes + step.kv_bytes + step.state_bytes
 
 
 @given(
@@ -562,3 +563,32 @@ def test_warnings_are_only_about_context():
         warnings.simplefilter("always")
         deployment("gpt2-xl", "own").decode(5000)
     assert [warning.category for warning in caught] == [ContextLengthWarning]
+
+
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "mixtral-8x7b", "glm-4.5", "qwen3-8b", "qwen3-next-80b-a3b"])
+def test_the_crossover_is_where_products_and_experts_leave_the_memory_roof(name):
+    """A mixture's experts are most of its weights: on either side of the crossover the sums say which is longer."""
+    d = Deployment(name, "h200-sxm", efficiency="datasheet", memory_check=False)
+    tokens = d.crossover().tokens
+    rows = [row for row in d.plan.rows if row.op_class in ("product", "mixture") and row.name != "lm_head"]
+
+    def gap(prompt):
+        step = d.prefill(prompt)
+        return sum(step.operator(row.name).compute_time_s - step.operator(row.name).memory_time_s for row in rows)
+
+    assert gap(tokens * 0.99) < 0 < gap(tokens * 1.01)
+
+
+def test_the_floor_of_a_mixture_holds_whatever_the_routing():
+    """The floor reads as few experts as tokens can agree on, so no skew beats it."""
+    for name in ("glm-4.5", "gpt-oss-120b"):
+        d = Deployment(name, "h200-sxm", memory_check=False)
+        floor = d.decode(2048, batch=64).floor_s
+        assert all(d.with_(routing_skew=skew).decode(2048, batch=64).time_s > floor for skew in (0, 1, 2, 5, 50))
+
+
+def test_states_are_compulsory():
+    """The floor of a recurrent model grows with its sequences: each state is read and written back."""
+    d = Deployment("falcon-mamba-7b", "h200-sxm")
+    one, many = d.decode(100).floor_s, d.decode(100, batch=256).floor_s
+    assert many - one == pytest.approx(2 * 255 * d.cache.state_bytes / 4.8e12, rel=1e-6)

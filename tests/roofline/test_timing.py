@@ -117,11 +117,12 @@ def test_total_and_rows_agree():
 
 def test_a_missing_peak_stays_missing():
     """No peak of another dtype steps in; counts and memory times are there all the same."""
-    timing = D.with_(device={**CARD, "peak_dense_tflops": {"fp32": 60}}).timing
+    d = D.with_(device={**CARD, "peak_dense_tflops": {"fp32": 60}})
+    timing = d.timing
     x = features(timing.plan.features, (Group(1, 1000),))
     assert timing.missing == ("bf16",)
     assert np.isfinite(timing.memory_only_s(x)).all()
-    assert timing.floor_s(x)[0] == pytest.approx(D.timing.floor_s(x)[0])
+    assert d.floor.seconds(x)[0] == pytest.approx(D.floor.seconds(x)[0])
     with pytest.raises(
         MissingFigureError, match=r"^card has no datasheet peak for bf16 \(it has: fp32\): a time needs it"
     ):

@@ -50,6 +50,7 @@ QUANTITIES = (
     "activation_bytes",
     "kv_bytes",
     "kv_row_bytes",
+    "state_bytes",
     "scores",
     "input_elements",
 )
@@ -89,13 +90,14 @@ class Plan:
     activation_bytes: Matrix
     kv_bytes: Matrix
     kv_row_bytes: Matrix
+    state_bytes: Matrix
     scores: Matrix
     input_elements: Matrix
 
     @property
     def bytes(self) -> Matrix:
         """Coefficients of all bytes together."""
-        return self.weight_bytes + self.activation_bytes + self.kv_bytes
+        return self.weight_bytes + self.activation_bytes + self.kv_bytes + self.state_bytes
 
     def column(self, feature: Feature) -> int:
         """Return the position of a feature."""

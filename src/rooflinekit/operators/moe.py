@@ -22,7 +22,8 @@ def distinct_experts(tokens: Real, experts: float, experts_per_token: float, ske
     experts, experts_per_token : float
         :math:`E` and :math:`k`. [1]
     skew : float
-        Exponent :math:`s` of the experts' popularity by rank: 0 is uniform, 1 sends most tokens to few experts. [1]
+        Exponent :math:`s` of the experts' popularity by rank: 0 is uniform, 1 sends most tokens to few, infinity
+        all of them to the same :math:`k`. [1]
 
     Returns
     -------
@@ -45,6 +46,8 @@ def distinct_experts(tokens: Real, experts: float, experts_per_token: float, ske
     >>> 8 < distinct_experts(64, 128, 8, skew=1.0) < 125.9
     True
     """
+    if np.isinf(skew):
+        return experts_per_token * np.minimum(tokens, 1.0)
     if skew == 0.0:
         touched: Real = experts * _touched(tokens, experts_per_token / experts)
     else:

@@ -36,6 +36,7 @@ def chunked_prefill(
         timing=sweep.timing,
         x=sweep.x,
         shape=(),
+        groups=sweep.groups,
         busy_s=busy_s + np.concatenate([[0.0], np.cumsum(work)[:-1]]),
         passes=np.array([len(starts)]),
         labels=tuple(f"chunk of {n:,.0f} tokens after {c:,.0f}" for n, c in zip(new, starts, strict=True)),

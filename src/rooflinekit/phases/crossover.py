@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
-from rooflinekit.operators.cost import TOKENS, Matrix
+from rooflinekit.operators.cost import SAMPLED, Matrix
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.estimate import Value
 from rooflinekit.specs.step import Group, Real, checked
@@ -26,8 +26,8 @@ class Crossover:
     """
     The prompt length at which compute time equals memory time, with the two rates it was found under.
 
-    ``tokens`` counts weights and activations exactly; ``closed_form_tokens`` is W F / (2 P B), which leaves the
-    activations out. Infinity comes with a `reason`.
+    ``tokens`` counts weights and activations exactly, a mixture's as its prompt touches them; ``closed_form_tokens`` is
+    W F / (2 P B), which leaves the activations out. Infinity comes with a `reason`.
     """
 
     tokens: float
@@ -121,15 +121,18 @@ def find_crossover(deployment: "Deployment", scope: str) -> Crossover:
         return np.asarray(gap @ features(deployment.plan.features, (Group(tokens, 0, 1),)))
 
     tokens = float(first_root(difference, np.ones(1))[0])
-    law = timing.row_laws[int(np.flatnonzero(blocks)[0])]
     everything = features(deployment.plan.features, (Group(LIMIT, 0, 1),))[:, 0]  # a mixture has touched all experts
-    weight = (deployment.plan.weight_bytes[blocks] @ everything).sum()
-    flops = deployment.plan.flops[blocks][:, deployment.plan.column(TOKENS)].sum()
+    weights = deployment.plan.weight_bytes[blocks] @ everything
+    rates = np.array([law.bytes_per_s for law in timing.row_laws])[blocks]
+    flops, compute_s = (
+        (matrix[blocks] @ everything).sum() / LIMIT for matrix in (deployment.plan.flops, timing.compute)
+    )
+    read_s = (weights / rates).sum()
     return Crossover(
         tokens=tokens,
-        closed_form_tokens=float(weight / flops * law.flops_per_s / law.bytes_per_s),
-        flops_per_s=law.flops_per_s,
-        bytes_per_s=law.bytes_per_s,
+        closed_form_tokens=float(read_s / compute_s),
+        flops_per_s=float(flops / compute_s),
+        bytes_per_s=float(weights.sum() / read_s),
         scope=scope,
         peaks=_peaks_named(deployment),
         reason=""
@@ -146,10 +149,12 @@ def _peaks_named(deployment: "Deployment") -> str:
 
 
 def _block_products(deployment: "Deployment") -> NDArray[np.bool_]:
-    """Select the products that run over every token: the output layer does not."""
-    column = deployment.plan.column(TOKENS)
-    classes = np.array([row.op_class == "product" for row in deployment.plan.rows])
-    return classes & (deployment.plan.flops[:, column] > 0)
+    """Select the products and experts that run over every token: the output layer does not."""
+    plan = deployment.plan
+    classes = np.array([row.op_class in ("product", "mixture") for row in plan.rows])
+    sampled = plan.flops[:, plan.column(SAMPLED)] > 0 if SAMPLED in plan.features else np.zeros_like(classes)
+    chosen: NDArray[np.bool_] = classes & ~sampled
+    return chosen
 
 
 def _decode_features(deployment: "Deployment", context: Real, batch: Real) -> Matrix:

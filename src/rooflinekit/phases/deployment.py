@@ -112,14 +112,14 @@ class Deployment(Settled):
             raise InvalidInputError(message)
         checked("busy_s", busy_s, infinite=True)
         counts = [value for group in whole for value in group]
-        shape, counted = points_shape(*counts, busy_s), points_shape(*counts)
+        shape = points_shape(*counts, busy_s)
+        if shape != points_shape(*counts):  # only the work just before differs: the same passes, once for each
+            spread = np.broadcast_to(np.asarray(whole[0].new_tokens, dtype=np.float64), shape)
+            whole = (whole[0]._replace(new_tokens=spread), *whole[1:])
         check_sizes(self, whole)
         x = features(self.plan.features, whole)
-        if shape != counted:  # only the work just before differs: the same passes, once for each
-            x = x.reshape(len(x), *(1,) * (len(shape) - len(counted)), *counted)
-            x = np.broadcast_to(x, (len(x), *shape)).reshape(len(x), -1)
         busy = busy_s if shape == () else np.broadcast_to(np.asarray(busy_s, dtype=np.float64), shape).reshape(-1)
-        return Estimate(self, label or describe(whole), self.timing, x, shape, busy)  # type: ignore[arg-type]
+        return Estimate(self, label or describe(whole), self.timing, x, shape, busy, groups=whole)  # type: ignore[arg-type]
 
     def prefill(self, prompt_tokens: Real, *, cached_tokens: Real = 0, batch: Real = 1, busy_s: Real = 0.0) -> Estimate:
         r"""
@@ -307,7 +307,7 @@ class Deployment(Settled):
         Parameters
         ----------
         scope : {"products", "pass"}
-            The matrix products of the blocks with their activations, or every operator of the pass.
+            The matrix products (and experts) of the blocks with their activations, or every operator of the pass.
 
         Returns
         -------

@@ -1,7 +1,7 @@
 """Estimate: the time of one pass or of many, kept with every part so that any total can be taken apart."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError, MissingFigureError, NotCalibratedError
 from rooflinekit.operators.cost import TOKENS, Matrix
+from rooflinekit.operators.forward import features
 from rooflinekit.roofline.timing import Timing
+from rooflinekit.specs.step import Group
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +31,9 @@ class OperatorEstimate:
     One row of an estimate: all launches of one operator together.
 
     Attributes are computed on access: ``launches``, ``flops``, ``weight_bytes``, ``activation_bytes``, ``kv_bytes``,
-    ``bytes``, ``intensity`` [FLOP/byte], ``compute_time_s``, ``memory_time_s``, ``launch_time_s``, ``serial_time_s``
-    and ``time_s``. ``kv_bytes`` are K and V read by attention; what ``kv_write`` writes is part of its activations.
+    ``state_bytes``, ``bytes``, ``intensity`` [FLOP/byte], ``compute_time_s``, ``memory_time_s``, ``launch_time_s``,
+    ``serial_time_s`` and ``time_s``. ``kv_bytes`` are K and V read by attention; what ``kv_write`` writes is part of
+    its activations.
     """
 
     estimate: "Estimate"
@@ -73,6 +76,11 @@ class OperatorEstimate:
     def activation_bytes(self) -> Value:
         """Bytes of inputs and outputs. [byte]"""
         return self._count(self.estimate.timing.plan.activation_bytes)
+
+    @property
+    def state_bytes(self) -> Value:
+        """Bytes of recurrent states, read and written back. [byte]"""
+        return self._count(self.estimate.timing.plan.state_bytes)
 
     @property
     def kv_bytes(self) -> Value:
@@ -156,6 +164,8 @@ class Estimate:
     busy_s: float | Matrix = 0.0
     passes: NDArray[np.int64] | None = None
     labels: tuple[str, ...] = ()
+    groups: tuple[Group, ...] = ()
+    floor_columns: Matrix | None = None
 
     # ---- from points to values
 
@@ -193,6 +203,11 @@ class Estimate:
         return self._total(self.timing.plan.kv_bytes)
 
     @property
+    def state_bytes(self) -> Value:
+        """Bytes of recurrent states, read and written back. [byte]"""
+        return self._total(self.timing.plan.state_bytes)
+
+    @property
     def bytes(self) -> Value:
         """All bytes moved. [byte]"""
         return self._total(self.timing.plan.bytes)
@@ -223,7 +238,17 @@ class Estimate:
     @property
     def floor_s(self) -> Value:
         """Time that nothing can beat; of memory alone where the device has no arithmetic peak. [s]"""
-        return self.collect(self.timing.floor_s(self.x))
+        return self.collect(self.deployment.floor.seconds(self._floor_x))
+
+    @cached_property
+    def _floor_x(self) -> Matrix:
+        """Features of the least work: a plan of its own, since its forms of attention and its experts differ."""
+        if self.floor_columns is not None:
+            return self.floor_columns
+        wanted = self.deployment.floor.plan.features
+        if self.x.shape[1] == 0:
+            return np.zeros((len(wanted), 0))
+        return features(wanted, self.groups)
 
     @property
     def memory_time_s(self) -> Value:
@@ -299,7 +324,15 @@ class Estimate:
         busy = np.broadcast_to(self.busy_s, self.x.shape[1])
         labels = self.labels or tuple(f"pass {i + 1} of {self.label}" for i in range(self.x.shape[1]))
         return tuple(
-            Estimate(self.deployment, label, self.timing, self.x[:, [i]], (), float(busy[i]))
+            replace(
+                self,
+                label=label,
+                x=self.x[:, [i]],
+                busy_s=float(busy[i]),
+                passes=None,
+                labels=(),
+                floor_columns=self._floor_x[:, [i]],
+            )
             for i, label in enumerate(labels)
         )
 

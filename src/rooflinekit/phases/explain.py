@@ -124,9 +124,10 @@ def _compute(row: OperatorEstimate) -> Term:
 def _memory(row: OperatorEstimate) -> Term:
     estimate, law = row.estimate, row.estimate.timing.row_laws[row.index]
     plan, value = estimate.timing.plan, row.memory_time_s
-    kinds = {"weight bytes": plan.weight_bytes, "activation bytes": plan.activation_bytes, "KV bytes": plan.kv_bytes}
-    if law.activation is not None:
-        kinds = {"KV bytes": plan.kv_bytes}
+    kinds = {"KV bytes": plan.kv_bytes}
+    if law.activation is None:
+        kinds = {"weight bytes": plan.weight_bytes, "activation bytes": plan.activation_bytes, **kinds}
+        kinds["state bytes"] = plan.state_bytes
     counts = [term for name, matrix in kinds.items() if (term := _count(row, name, matrix, "B")).value]
     moved = [number(term.value) for term in counts]
     if law.context_offset_tokens:

@@ -84,5 +84,5 @@ def plan_request(deployment: "Deployment", sizes: RequestSizes) -> Request:
     decode = empty
     if len(grown):
         sweep = deployment.step(steps, busy_s=np.repeat(busy, passes))
-        decode = replace(empty, x=sweep.x, busy_s=sweep.busy_s)
+        decode = replace(empty, x=sweep.x, busy_s=sweep.busy_s, groups=sweep.groups)
     return Request(prefill, decode, outputs.reshape(shape) if shape else float(outputs[0]))

@@ -53,7 +53,8 @@ def resolve_precision(model: Model, device: Device, choices: Choices) -> Resolve
     scheme = own or Quantisation(default=PLAIN_FORMAT if stored in PLAIN else stored)
     held = weight_format(dtype if stored in (PLAIN_FORMAT, *PLAIN) else stored)
     cache = one_of("kv_cache", choices.kv_cache or scheme.kv_cache or dtype, KV_FORMATS)
-    return Resolved(Precision(held, scheme, cache, dtype, compute, choices.routing_skew), tuple(notes))
+    ridge = device.flops_per_s.get(dtype, 0.0) / device.bytes_per_s
+    return Resolved(Precision(held, scheme, cache, dtype, compute, choices.routing_skew, ridge), tuple(notes))
 
 
 def resolve_rates(device: Device, efficiency: str | Efficiency) -> Rates:

@@ -1,7 +1,7 @@
 """What a deployment settles once: model, device, dtypes, plan, timing, memory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,8 @@ from rooflinekit.phases.resolve import (
     resolve_precision,
     resolve_rates,
 )
-from rooflinekit.roofline.timing import Timing, compile_timing
+from rooflinekit.roofline.laws import is_of_engine
+from rooflinekit.roofline.timing import Floor, Timing, compile_timing
 from rooflinekit.specs.catalog import load_device, load_model
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
@@ -95,6 +96,12 @@ class Settled:
         return plan(self.model, self.precision)
 
     @cached_property
+    def floor(self) -> Floor:
+        """What nothing can beat: the fewest operations in either form of attention, the fewest experts."""
+        least = replace(self.precision, routing_skew=float("inf"), ridge=0.0)
+        return Floor(plan(self.model, least), self.timing.rates)
+
+    @cached_property
     def timing(self) -> Timing:
         """The plan under this device's rates and laws; `timing.total_s` is the inner call of sweeps and simulators."""
         rates = resolve_rates(self.device, self.efficiency)
@@ -114,7 +121,15 @@ class Settled:
         announced = (f"{self.device.id} is announced, not shipping",) if self.device.status == "announced" else ()
         skew = self.routing_skew
         uneven = (f"routing skew {skew:g}: fewer distinct experts than even routing touches",) if skew else ()
-        return (*summary, *unsure, *announced, *uneven, *self._resolved.notes)
+        return (*summary, *unsure, *announced, *uneven, *self._engine_note, *self._resolved.notes)
+
+    @property
+    def _engine_note(self) -> tuple[str, ...]:
+        """Say that an engine was asked for whose constants nobody has fitted."""
+        engine, laws = self.engine, self.timing.laws
+        if engine is None or self.efficiency != "calibrated" or is_of_engine(laws.chain[0], engine):
+            return ()
+        return (f"no constants of engine {engine!r} for {self.device.id}: {laws.basis} taken",)
 
     @cached_property
     def weights_bytes(self) -> float:

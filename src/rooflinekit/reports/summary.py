@@ -13,7 +13,7 @@ from rooflinekit.phases.request import Request
 
 Figures = dict[str, Any]
 
-_COUNTS = ("tokens", "flops", "bytes", "weight_bytes", "activation_bytes", "kv_bytes", "intensity")
+_COUNTS = ("tokens", "flops", "bytes", "weight_bytes", "activation_bytes", "kv_bytes", "state_bytes", "intensity")
 
 
 @dataclass(frozen=True)

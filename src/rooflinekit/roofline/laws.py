@@ -93,7 +93,12 @@ def choose(entries: Sequence[Efficiency], fallbacks: Sequence[Efficiency], engin
 def _of_engine(entries: Sequence[Efficiency], engine: str | None) -> list[Efficiency]:
     if engine is None:
         return [entry for entry in entries if entry.default] or list(entries)
-    return [entry for entry in entries if entry.engine == engine or str(entry.engine).startswith(f"{engine}-")]
+    return [entry for entry in entries if is_of_engine(entry, engine)]
+
+
+def is_of_engine(entry: Efficiency, engine: str) -> bool:
+    """Tell whether an entry is of this engine: ``vllm`` means any version, ``vllm-0.31`` that one."""
+    return entry.engine == engine or str(entry.engine).startswith(f"{engine}-")
 
 
 def _default(entries: Sequence[Efficiency]) -> Efficiency:

@@ -151,13 +151,27 @@ class Timing:
         seconds: NDArray[np.float64] = self.memory.sum(axis=0) @ x
         return seconds
 
-    def floor_s(self, x: Matrix) -> NDArray[np.float64]:
-        """Seconds that nothing can beat; without an arithmetic peak, those of memory alone."""
-        plan, rates = self.plan, self.rates
-        compulsory = (plan.weight_bytes + plan.kv_bytes).sum(axis=0) @ x
-        peaks = [rates.floor_flops_per_s.get(row.dtype, np.inf) for row in plan.rows]
-        compute = (plan.flops / np.array(peaks)[:, None]).sum(axis=0) @ x
-        return np.asarray(floor_time(compute, compulsory, rates.cache_bytes, rates.floor_bytes_per_s))
+
+@dataclass(frozen=True, eq=False)
+class Floor:
+    """Seconds that nothing can beat, from a plan of the least work: fewest operations, fewest experts."""
+
+    plan: Plan
+    rates: Rates
+
+    @cached_property
+    def _work(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Seconds of operations at the highest clock, and compulsory bytes (weights, K and V, states), by feature."""
+        plan = self.plan
+        peaks = [self.rates.floor_flops_per_s.get(row.dtype, np.inf) for row in plan.rows]
+        compulsory = (plan.weight_bytes + plan.kv_bytes + plan.state_bytes).sum(axis=0)
+        return (plan.flops / np.array(peaks)[:, None]).sum(axis=0), compulsory
+
+    def seconds(self, x: Matrix) -> NDArray[np.float64]:
+        """Seconds of each pass; without an arithmetic peak, those of memory alone."""
+        compute, compulsory = self._work
+        bound = floor_time(compute @ x, compulsory @ x, self.rates.cache_bytes, self.rates.floor_bytes_per_s)
+        return np.atleast_1d(np.asarray(bound))
 
 
 def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:

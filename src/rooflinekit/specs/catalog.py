@@ -204,6 +204,8 @@ def _locate(kind: Kind, name: object) -> Path:
     if found:
         message = f"{text!r} is the name of {len(found)} {kind.what}s: choose one of {', '.join(found)}"
         raise AmbiguousNameError(message)
+    if text and Path(text).exists():  # no name of the catalogue, so it can only mean this
+        return Path(text)
     unknown = _unknown(kind, text, paths)
     if kind is MODELS and is_hub_id(text):
         return _from_hub(text, unknown)
@@ -220,8 +222,8 @@ def _from_hub(hub_id: str, unknown: str) -> Path:
 
 
 def is_path(text: str) -> bool:
-    """Tell a path from a name: by how it ends or begins, or because it leads to a folder."""
-    return text.endswith(_PATH_SUFFIXES) or text.startswith((".", "/", "~")) or ("/" in text and Path(text).is_dir())
+    """Tell a path from a name by how it ends or begins."""
+    return text.endswith(_PATH_SUFFIXES) or text.startswith((".", "/", "~"))
 
 
 def _candidates(kind: Kind, text: str) -> list[str]:

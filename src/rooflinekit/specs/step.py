@@ -58,8 +58,17 @@ def checked_group(group: object) -> Group:
         message = f"{group!r}: expected (new_tokens, context_tokens, sequences), or a Group"
         raise InvalidInputError(message)
     whole = group if isinstance(group, Group) else Group(*group)
-    for name, value in zip(Group._fields, whole, strict=True):
+    checked("new_tokens", whole.new_tokens, positive=True)
+    for name, value in zip(Group._fields[1:], whole[1:], strict=True):
         checked(name, value)
+    sampled, new = whole.sampled_tokens, whole.new_tokens
+    if isinstance(sampled, int | float) and isinstance(new, int | float):  # the fast path of a single point
+        many = sampled > max(new, 1)
+    else:
+        many = bool(np.any(np.greater(amount(sampled), np.maximum(amount(new), 1.0))))
+    if many:
+        message = f"sampled_tokens={sampled!r}: expected no more than new_tokens={new!r}"
+        raise InvalidInputError(message)
     return whole
 
 

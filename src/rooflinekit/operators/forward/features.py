@@ -99,7 +99,7 @@ def _share(group: Amounts, use: NDArray[np.bool_]) -> Amounts:
 
 
 def _absorbed(detail: tuple[float, ...], group: Amounts) -> NDArray[np.bool_]:
-    """Tell where attention over the latents themselves takes no more operations than expanding them: none jumps."""
+    """Tell where attention over the latents themselves costs no more than expanding them first."""
     score_absorbed, token_absorbed, score_expanded, row_expanded, selected = detail
     scores = attention_scores(group.new, group.context, None if np.isinf(selected) else selected)
     more = (score_absorbed - score_expanded) * scores + token_absorbed * group.new

@@ -18,10 +18,10 @@ OfForm = Callable[[str, str], Feature]
 
 
 def latent(model: Model, mixer: LatentAttention, precision: Precision, layer: int | None) -> Iterator[Operator]:
-    """Yield projections, the indexer, the cache write, and attention in both forms; a group uses the cheaper one."""
+    """Yield projections, the indexer, the cache write, and attention in both forms; a group uses the quicker one."""
     shapes = {shape.name: shape for shape in mixer.products(model.hidden_size or 0)}
     expansion = linear(shapes["kv_b_proj"], precision, layer, mixer.name)
-    feature = partial(_feature, mixer, _costs(mixer, DTYPES[expansion.dtype] / DTYPES[precision.attention_dtype]))
+    feature = partial(_feature, mixer, _costs(mixer, expansion.dtype, precision))
     for name, shape in shapes.items():
         if name == "o_proj":
             yield from _middle(mixer, precision, feature)
@@ -47,16 +47,19 @@ def _middle(mixer: LatentAttention, precision: Precision, feature: OfForm) -> It
     yield _expanded(mixer, precision, feature)
 
 
-def _costs(mixer: LatentAttention, narrow: float) -> tuple[float, ...]:
-    """Operations a score and a token (absorbed), a score and a row (expanded), keys seen: what the choice weighs.
+def _costs(mixer: LatentAttention, dtype: str, precision: Precision) -> tuple[float, ...]:
+    """Price of a score and a token (absorbed), a score and a row (expanded), and keys seen: what the choice weighs.
 
-    `narrow` is the width of what kv_b_proj computes in over that of attention: 8-bit operations weigh half of 16-bit
-    ones, as they take half the time.
+    Prices are 16-bit operations: 8-bit ones of kv_b_proj weigh half, as they take half the time, and each byte of the
+    expanded rows, written and read, weighs as many operations as the device does meanwhile.
     """
-    lift = narrow * matmul_flops(1, mixer.kv_rank, mixer.heads * (mixer.nope_dim + mixer.value_dim))
+    narrow = DTYPES[dtype] / DTYPES[precision.attention_dtype]
+    expanded_width = mixer.heads * (mixer.nope_dim + mixer.value_dim)
+    lift = narrow * matmul_flops(1, mixer.kv_rank, expanded_width)
+    row = lift + precision.ridge * 2.0 * expanded_width * precision.value_bytes
     absorbed = attention_flops(1, mixer.heads, mixer.kv_rank + mixer.rope_dim, mixer.kv_rank)
     expanded = attention_flops(1, mixer.heads, mixer.nope_dim + mixer.rope_dim, mixer.value_dim)
-    return float(absorbed), float(lift), float(expanded), float(lift), float(mixer.keys_seen or inf)
+    return float(absorbed), float(lift), float(expanded), float(row), float(mixer.keys_seen or inf)
 
 
 def _feature(mixer: LatentAttention, costs: tuple[float, ...], kind: str, form: str) -> Feature:

@@ -29,7 +29,8 @@ def _convolution(mixer: Recurrent, precision: Precision) -> Operator:
         "launches": {ONE: 1.0},
         "flops": {TOKENS: convolution_flops(1, mixer.channels, mixer.kernel)},
         "weight_bytes": {ONE: mixer.channels * mixer.kernel * precision.value_bytes},
-        "activation_bytes": {TOKENS: moved, SEQUENCES: state_traffic_bytes(1, held, mixer.conv_state_bytes)},
+        "activation_bytes": {TOKENS: moved},
+        "state_bytes": {SEQUENCES: state_traffic_bytes(1, held, mixer.conv_state_bytes)},
     }
     return Operator("conv", "scan", precision.dtype, work, part=mixer.name)
 
@@ -41,6 +42,7 @@ def _scan(model: Model, mixer: Recurrent, precision: Precision) -> Operator:
         "launches": {ONE: 1.0},
         "flops": {TOKENS: mixer.scan_flops_per_token},
         "weight_bytes": {ONE: rest * precision.value_bytes},
-        "activation_bytes": {TOKENS: mixer.scan_elements_per_token * precision.value_bytes, SEQUENCES: state},
+        "activation_bytes": {TOKENS: mixer.scan_elements_per_token * precision.value_bytes},
+        "state_bytes": {SEQUENCES: state},
     }
     return Operator("scan", "scan", precision.dtype, work, part=mixer.name)
