@@ -398,17 +398,17 @@ MUTANTS = (
     Mutant(
         "24",
         "unknown config keys dropped in silence",
-        f"{READERS}/reader.py",
-        "left = [name for name in found if name not in assumed]",
-        "left = [name for name in found if name in assumed]",
+        f"{READERS}/assumptions.py",
+        "if not _assumes(inner, name, assumed)]",
+        "if _assumes(inner, name, assumed)]",
         (f"{REFUSALS}::test_a_key_that_may_change_a_count_refuses_the_file",),
     ),
     Mutant(
         "24",
         "an unknown type of model read as the nearest dense one",
-        f"{READERS}/reader.py",
-        'if not known and "model_type" in assumed:',
-        "if not known:",
+        f"{READERS}/choice.py",
+        "else _unknown(outer, inner, stated)",
+        'else "llama"',
         (f"{REFUSALS}::test_an_unknown_type_is_told_the_nearest",),
     ),
 )

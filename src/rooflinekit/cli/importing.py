@@ -7,7 +7,7 @@ import typer
 
 from rooflinekit.cli import options
 from rooflinekit.cli.output import model_of, say, show_figures
-from rooflinekit.specs.catalog import is_path
+from rooflinekit.specs.catalog import is_path, list_models
 from rooflinekit.specs.hub import fetch_config, is_hub_id
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.modelfile import write_model
@@ -37,13 +37,21 @@ def models_import(
         return
     from rooflinekit.reports.models import checkpoint_figures, model_figures  # noqa: PLC0415 - loaded when asked for
 
-    figures = [*model_figures(model), *(checkpoint_figures(model, folder) if (folder := _checkpoint(local)) else ())]
+    folder = None if _is_catalogued(local, model) else _checkpoint(local)
+    figures = [*model_figures(model), *(checkpoint_figures(model, folder) if folder else ())]
     show_figures(model, figures, form)
 
 
 def _local(path: str) -> str:
-    """Take a Hub id from the Hub even where the catalogue has a model of that name: its own file is asked for."""
-    return str(fetch_config(path)) if is_hub_id(path) and not is_path(path) else path
+    """Take a Hub id from its folder here, else from the Hub, even where the catalogue has a model of that name."""
+    if is_path(path) or not is_hub_id(path):
+        return path
+    return f"./{path}" if Path(path).exists() else str(fetch_config(path))
+
+
+def _is_catalogued(local: str, model: Model) -> bool:
+    """Tell whether the name was the catalogue's, so that a folder of that name has no part in the model."""
+    return not is_path(local) and model.id in list_models()
 
 
 def _checkpoint(local: str) -> Path | None:

@@ -98,9 +98,9 @@ _FORMATS = (
 WEIGHT_FORMATS: dict[str, WeightFormat] = {row.name: row for row in _FORMATS}
 #: Formats of any group: ``int4-g64`` (16-bit scale), ``int4-g64-zp`` (and a zero point of as many bits), ``-zp16``
 #: (of 16 bits), ``int3-row`` (one scale a row), each with the dtype that activations take; MLX's; fp8 in other blocks.
-_INTEGERS = re.compile(r"int([2-8])-(?:row|g(\d{1,6})(-zp16|-zp)?)(?:-(int8|fp8))?")
-_MLX = re.compile(r"mlx-([2-8])bit(?:-g(\d{1,6}))?")
-_BLOCKS = re.compile(r"fp8-block-(\d{1,6})x(\d{1,6})")
+_INTEGERS = re.compile(r"int([2-8])-(?:row|g([1-9]\d{0,5})(-zp16|-zp)?)(?:-(int8|fp8))?")
+_MLX = re.compile(r"mlx-([2-8])bit(?:-g([1-9]\d{0,5}))?")
+_BLOCKS = re.compile(r"fp8-block-([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 
 def weight_format(name: str) -> WeightFormat:
@@ -118,13 +118,13 @@ def _by_name(name: str) -> WeightFormat | None:
     """Work out a format from its bits and group size."""
     if found := _INTEGERS.fullmatch(name):
         bits, zero = int(found[1]), {None: 0, "-zp16": 16, "-zp": int(found[1])}[found[3]]
-        held = bits if found[2] is None else bits + (16 + zero) / max(int(found[2]), 1)
+        held = bits if found[2] is None else bits + (16 + zero) / int(found[2])
         return WeightFormat(name, held, found[4], f"{name}: 16-bit scale, zero point of {zero} bits")
     if found := _MLX.fullmatch(name):
-        size = max(int(found[2] or 64), 1)
+        size = int(found[2] or 64)
         return WeightFormat(name, int(found[1]) + 32 / size, None, f"group of {size}: 16-bit scale and bias (MLX)")
     if found := _BLOCKS.fullmatch(name):
-        rows, columns = max(int(found[1]), 1), max(int(found[2]), 1)
+        rows, columns = int(found[1]), int(found[2])
         return WeightFormat(name, 8 + 32 / (rows * columns), "fp8", f"32-bit scale per {rows} x {columns} block")
     return None
 
@@ -152,7 +152,9 @@ class Precision:
     """The dtypes of a deployment: weights by matrix, cache, what stays at the model's own dtype, and the arithmetic.
 
     ``weights`` is the format of most matrices, ``scheme`` says which matrix has which. ``compute`` is the arithmetic
-    dtype that the user asked for, if any. ``routing_skew`` is how unevenly a mixture's experts are chosen.
+    dtype that the user asked for, if any. ``routing_skew`` is how unevenly a mixture's experts are chosen, infinity
+    where all tokens agree. ``ridge`` is how many operations the device does while it moves a byte, which decides
+    between two forms of the same attention; 0 weighs operations alone. [FLOP/byte]
     """
 
     weights: WeightFormat
@@ -161,6 +163,7 @@ class Precision:
     dtype: str
     compute: str | None = None
     routing_skew: float = 0.0
+    ridge: float = 0.0
 
     @property
     def described(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rooflinekit.errors import SpecError
 from rooflinekit.specs.catalog import load_model
 from rooflinekit.specs.huggingface import load_config, model_from_config
 from rooflinekit.specs.huggingface.families import FAMILIES
@@ -172,3 +173,53 @@ def test_modelopt_file_beside_the_config(tmp_path):
 def test_small_layers_are_equal_whatever_the_order_of_keys():
     """The reading does not depend on the order of the file."""
     assert model_from_config(dict(reversed(LLAMA.items())), "x") == model_from_config(LLAMA, "x")
+
+
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(
+    ("scaling", "context"),
+    [
+        (YARN, 131_072),
+        ({**YARN, "type": None, "rope_type": "yarn"}, 131_072),
+        ({"full_attention": YARN, "sliding_attention": {"rope_type": "default"}}, 131_072),
+        ({**YARN, "factor": 0.5}, 40_960),
+        ({"type": "yarn", "factor": 4.0}, 40_960),
+        ({"rope_type": "linear", "factor": 2.0}, 81_920),
+        ({"rope_type": "linear", "factor": 4, "original_max_position_embeddings": 16384}, 65_536),
+        ({**YARN, "type": "longrope"}, 40_960),
+        ({**YARN, "type": "llama3"}, 40_960),
+        (None, 40_960),
+    ],
+)
+def test_scaled_rotations_reach_further(key, scaling, context):
+    """The context is what yarn or linear scaling reaches, where the file's positions are those before it."""
+    config = {**LLAMA, "max_position_embeddings": 40_960, key: scaling}
+    assert model_from_config(config, "x").max_context_tokens == context
+
+
+def test_scaling_that_is_counted_already():
+    """Gemma 3 files give the positions after scaling; a factor that is no number is refused."""
+    scaling = {"rope_type": "linear", "factor": 8.0}
+    gemma = {**LLAMA, "model_type": "gemma3_text", "max_position_embeddings": 131_072, "rope_scaling": scaling}
+    assert model_from_config(gemma, "x").max_context_tokens == 131_072
+    with pytest.raises(SpecError, match=r"`rope_scaling.factor` = 'much': expected a number above 0"):
+        model_from_config({**gemma, "model_type": "llama", "rope_scaling": {**scaling, "factor": "much"}}, "x")
+
+
+@pytest.mark.parametrize("name", ["LlamaForSequenceClassification", "LlamaForTokenClassification", "LlamaModel"])
+def test_a_class_without_an_output_layer(name):
+    """The output layer that is counted all the same stands in a note, with its parameters."""
+    untied = {**LLAMA, "tie_word_embeddings": False, "architectures": [name]}
+    told = f"an output layer is counted that {name} does not have"
+    assert model_from_config(untied, "x").notes == (f"{told}: 262,668,288 parameters",)
+    tied = {**untied, "tie_word_embeddings": True}
+    assert model_from_config(tied, "x").notes == (f"{told}: it is the embedding table, no parameters more",)
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "GPT2LMHeadModel", "LlamaForConditionalGeneration"])
+def test_a_class_with_an_output_layer(name):
+    """No note where the class has one."""
+    assert model_from_config({**LLAMA, "architectures": [name]}, "x").notes == ()

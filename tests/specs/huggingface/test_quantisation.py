@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rooflinekit.errors import SpecError
+from rooflinekit.errors import InvalidInputError, SpecError
 from rooflinekit.phases.memory import stored_weight_bytes
 from rooflinekit.specs.huggingface import model_from_config
 from rooflinekit.specs.precision import Precision, weight_format
@@ -368,3 +368,52 @@ def test_gpt_oss_is_padded_by_the_engine(name, gib):
     ours = stored_gib(name)
     assert ours == pytest.approx(gib, rel=6e-2)
     assert ours + padding / 2**30 == pytest.approx(gib, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"sparsity_config": {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"}}, "sparsity_config"),
+        ({"sparsity_config": {"sparsity_structure": "2:4"}}, "sparsity_config"),
+        ({"format": "marlin-24"}, "format"),
+        ({"config_groups": {"group_0": {"weights": INT4, "format": "marlin-24"}}}, "config_groups.group_0.format"),
+    ],
+)
+def test_sparse_weights_are_not_read_as_dense(changes, key):
+    """Weights that are stored sparsely refuse the file, unless the user vouches for it."""
+    told = {**compressed(group(INT4)), **changes}
+    name = f"quantization_config.{key}"
+    with pytest.raises(SpecError, match=f"`{name}` may change a count.*`--assume {name}`"):
+        model_from_config({**LLAMA, "quantization_config": told}, "x")
+    assert model_from_config({**LLAMA, "quantization_config": told}, "x", [name]).quantisation.default == "int4-g128"
+    with pytest.raises(SpecError, match="is a key that the reader of this family reads"):
+        model_from_config({**LLAMA, "quantization_config": told}, "x", [name, "quantization_config.quant_method"])
+
+
+def test_dense_weights_that_mention_sparsity():
+    """A sparsity_config that says dense, or nothing, is no reason."""
+    for said in ({"format": "dense"}, {}, None):
+        told = {**compressed(group(INT4)), "sparsity_config": said}
+        assert model_from_config({**LLAMA, "quantization_config": told}, "x").quantisation.default == "int4-g128"
+
+
+@pytest.mark.parametrize("name", ["int4-g0", "int4-g0-zp", "fp8-block-0x0", "fp8-block-128x0", "mlx-4bit-g0"])
+def test_no_group_of_zero(name):
+    """A name with an empty group or block is no format."""
+    with pytest.raises(InvalidInputError, match="is not known"):
+        weight_format(name)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"group_size": 0}, "`quantization_config.group_size` = 0: expected a whole number of 1 or more, or -1"),
+        ({"bits": 5}, "`quantization_config.bits` = 5: expected one of 2, 3, 4, 8"),
+        ({"bits": 16}, "`quantization_config.bits` = 16: expected one of 2, 3, 4, 8"),
+    ],
+)
+def test_gptq_that_cannot_be(told, message):
+    """GPTQ packs 2, 3, 4 or 8 bits, in groups of at least one weight."""
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 128, **told}
+    with pytest.raises(SpecError, match=message):
+        model_from_config({**LLAMA, "quantization_config": config}, "x")

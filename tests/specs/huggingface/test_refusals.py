@@ -152,28 +152,117 @@ def test_families_that_are_not_modelled_are_named(config, name):
 def test_an_unknown_type_is_told_the_nearest():
     """The message names the nearest family and how to go on."""
     message = refusal({**LLAMA, "model_type": "qwen3_mo"})
-    assert message.startswith("`model_type` = 'qwen3_mo' is not known: the nearest known is `qwen3_moe`.")
-    assert 'assume=["model_type"]' in message
+    assert message.startswith("`model_type` = 'qwen3_mo' is not known: the nearest known are `qwen3_moe`, `qwen3`.")
+    assert 'assume=["model_type=qwen3_moe"] (`--assume model_type=qwen3_moe`)' in message
     assert "is not known: known are bloom" not in message
-    assert "known are" in refusal({**LLAMA, "model_type": "zzz"})
+    assert "known are bloom" in refusal({"model_type": "zzz"}).replace("bailing_moe, ", "")
+    assert "the nearest known is `llama`" in refusal({**LLAMA, "model_type": "zzz", "num_key_value_heads": 8})
 
 
-def test_an_unknown_type_of_a_known_shape_can_be_assumed():
-    """By its class, by its keys, or by a name that the user gives; unexplained keys refuse it all the same."""
+def test_an_unknown_type_of_a_known_shape_can_be_named():
+    """By the name that the user gives, which a note repeats; unexplained keys refuse it all the same."""
     other = {**LLAMA, "model_type": "my_llama"}
-    assert model_from_config(other, "x", ["model_type"]).family == "llama"
-    assert model_from_config({**other, "architectures": ["Qwen2ForCausalLM"]}, "x", ["model_type"]).family == "qwen2"
-    assert model_from_config(other, "x", ["model_type=gemma"]).family == "gemma"
-    assert "`qk_nope_head_dim` may change" in refusal({**other, "qk_nope_head_dim": 128}, ["model_type"])
+    model = model_from_config(other, "x", ["model_type=gemma"])
+    assert model.family == "gemma"
+    assert model.notes == ("read as the family `gemma`, which the user assumed: the file's `model_type` is 'my_llama'",)
+    assert "`qk_nope_head_dim` may change" in refusal({**other, "qk_nope_head_dim": 128}, ["model_type=llama"])
     deepseek = {**CONFIGS["deepseek-ai/DeepSeek-V3"], "model_type": "my_v3"}
-    assert model_from_config(deepseek, "x", ["model_type"]).parameters.total == 671_026_404_352
+    assert model_from_config(deepseek, "x", ["model_type=deepseek_v3"]).parameters.total == 671_026_404_352
+    assert refusal(other, ["model_type=zzz"]).startswith("`model_type` = 'zzz' is not known")
+    untold = {key: value for key, value in LLAMA.items() if key != "model_type"}
+    (note,) = model_from_config(untold, "x", ["model_type=llama"]).notes
+    assert note.endswith("assumed: the file has no `model_type`")
+
+
+GEMMA2 = {
+    "hidden_size": 3584, "intermediate_size": 14336, "num_attention_heads": 16, "num_key_value_heads": 8,
+    "head_dim": 256, "num_hidden_layers": 42, "vocab_size": 256000, "sliding_window": 4096,
+    "max_position_embeddings": 8192, "attn_logit_softcapping": 50.0, "hidden_activation": "gelu_pytorch_tanh",
+}  # fmt: skip
+
+
+def test_no_family_is_guessed():
+    """A bare `model_type` names none: Gemma 2 under another name was read as Mistral, with 10.16e9 parameters."""
+    shield = {**GEMMA2, "model_type": "shieldgemma", "architectures": ["ShieldGemmaForCausalLM"]}
+    message = refusal(shield, ["model_type"])
+    assert message.startswith(
+        'assume=["model_type"] names no family, and none is guessed: the nearest known are `gemma2`'
+    )
+    assert 'assume=["model_type=gemma2"] (`--assume model_type=gemma2`)' in message
+    assert "the nearest known are `gemma2`" in refusal(shield)
+    assert model_from_config(shield, "x", ["model_type=gemma2"]).parameters.total == 9_241_705_984
+    assert "names no family" in refusal(LLAMA, ["model_type="])
+    assert "name several families" in refusal(LLAMA, ["model_type=llama", "model_type=gemma"])
+    assert "is `llama`" in refusal({**LLAMA, "architectures": ["LlamaForCausalLM"]}, ["model_type"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "near"),
+    [
+        ({"architectures": ["Qwen2ForCausalLM"]}, "`qwen2`"),
+        ({"kv_lora_rank": 512}, "`deepseek_v3`"),
+        ({"kv_lora_rank": 512, "index_topk": 2048}, "`deepseek_v32`"),
+        ({"num_local_experts": 8}, "`mixtral`"),
+        ({"sliding_window": 4096}, "`mistral`"),
+    ],
+)
+def test_what_the_advice_looks_at(changes, near):
+    """The class, then keys that few families have, then the name, then common keys."""
+    assert f"the nearest known is {near}." in refusal({**LLAMA, "model_type": "zzz", **changes})
 
 
 def test_a_missing_type_is_taken_from_the_class():
-    """Files that name their class only are read."""
+    """Files that name their class only are read; those that name neither, or an unknown one, are told so."""
     config = {key: value for key, value in LLAMA.items() if key != "model_type"}
     assert model_from_config({**config, "architectures": ["LlamaForCausalLM"]}, "x").family == "llama"
-    assert "`model_type` = '' is not known" in refusal(config)
+    assert refusal(config).startswith(
+        "has neither `model_type` nor `architectures`, which name the family: the nearest"
+    )
+    assert len(refusal({"id": 1})) < 250
+    assert refusal({}).startswith("holds no keys")
+    message = refusal({"architectures": ["ZzzForCausalLM"], "hidden_size": 8})
+    assert message.startswith("no `model_type`, and `architectures` = ZzzForCausalLM is not known")
+
+
+def test_an_adapter_is_named(tmp_path):
+    """The adapter_config.json of a LoRA is no model; in a folder it may stand alone."""
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "acme/Some-8B", "r": 16}
+    told = "describes an adapter (LORA) of acme/Some-8B, no model: expected the config.json of its base model"
+    assert refusal(adapter) == told
+    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
+    with pytest.raises(SpecError, match="describes an adapter"):
+        load_config(tmp_path)
+
+
+def test_halves_of_a_file_that_say_little():
+    """An empty text_config is no half; one without a type is looked up by the file's."""
+    assert model_from_config({**LLAMA, "text_config": {}}, "x").family == "llama"
+    figures = {key: value for key, value in LLAMA.items() if key != "model_type"}
+    message = refusal({"model_type": "gemma3_vlm", "text_config": figures})
+    assert message.startswith(
+        "`text_config` has no `model_type`, and the file's `model_type` = 'gemma3_vlm' is not known"
+    )
+    assert "the nearest known are `gemma3" in message
+
+
+# ---- what the user vouches for
+
+
+def test_only_keys_that_nothing_reads_can_be_assumed():
+    """A key that the reader reads is never dropped, and one that the file does not have is a slip."""
+    config = {**LLAMA, "num_key_value_heads": 8}
+    assert refusal(config, ["num_key_value_heads"]).startswith("assume: `num_key_value_heads` is a key that the reader")
+    assert refusal(config, ["num_kv_head"]) == "assume: the file has no key `num_kv_head`: expected a key that it has"
+    nested = {"model_type": "llava", "text_config": config}
+    for name in ("num_key_value_heads", "text_config.num_key_value_heads"):
+        assert "is a key that the reader" in refusal(nested, [name])
+    assert "has no key `quantization_config`" in refusal(config, ["quantization_config"])
+
+
+def test_all_flags_to_go_on():
+    """The message is what to type: every flag, and the list in Python."""
+    message = refusal({**LLAMA, "lora_r": 8, "lora_alpha": 16})
+    assert message.endswith("assume=['lora_r', 'lora_alpha'] (`--assume lora_r --assume lora_alpha`)")
 
 
 def test_forms_that_a_family_is_not_modelled_for():

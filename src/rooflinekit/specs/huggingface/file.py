@@ -13,6 +13,7 @@ from rooflinekit.specs.model import Model
 CONFIG = "config.json"
 #: ModelOpt checkpoints keep their formats in a file of their own.
 _MODELOPT = "hf_quant_config.json"
+_ADAPTER = "adapter_config.json"
 #: The largest known file (a list of all quantised matrices) holds 2 MB.
 LARGEST_BYTES = 16_000_000
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -41,12 +42,18 @@ def load_config(path: str | Path, assume: Collection[str] = ()) -> Model:
         The file cannot be read, is no JSON mapping, is too large, or does not describe a model that is known.
     """
     file = Path(path).expanduser()
-    file = file / CONFIG if file.is_dir() else file
+    file = _inside(file) if file.is_dir() else file
     data = dict(read_json(file))
     beside = file.parent / _MODELOPT
     if "quantization_config" not in data and file.name == CONFIG and beside.is_file():
         data["quantization_config"] = {"quant_method": "modelopt", **read_json(beside)}
     return model_from_config(data, str(file), assume, naming(file, data))
+
+
+def _inside(folder: Path) -> Path:
+    """Give the config.json of a folder; an adapter's file where that is all there is, to be refused by its name."""
+    adapter = folder / _ADAPTER
+    return adapter if adapter.is_file() and not (folder / CONFIG).exists() else folder / CONFIG
 
 
 def read_json(file: Path) -> Mapping[str, Any]:

@@ -1,22 +1,25 @@
 """From the mapping of a config.json to a model: which family it is of, its layers, and what was left unexplained."""
 
-import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from rooflinekit.errors import SpecError
 from rooflinekit.specs.huggingface import keys
-from rooflinekit.specs.huggingface.config import Config, listed
-from rooflinekit.specs.huggingface.families import FAMILIES, family_name, unsupported
+from rooflinekit.specs.huggingface.assumptions import explain, notes_of, refuse_absent, without_quantisation
+from rooflinekit.specs.huggingface.choice import choose_family, told_note
+from rooflinekit.specs.huggingface.config import Config
+from rooflinekit.specs.huggingface.families import FAMILIES
 from rooflinekit.specs.huggingface.families.blocks import context_of
 from rooflinekit.specs.huggingface.families.family import Family, Half
-from rooflinekit.specs.huggingface.quantisation import read_quantisation
+from rooflinekit.specs.huggingface.quantisation import read_quantisation, unexplained
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.yamlfile import check
 
 #: More layers than any model has: a larger figure is refused before it is built.
 MOST_LAYERS = 2000
+_CLASSIFIER = re.compile(r"For(Sequence|Token)Classification$|ForQuestionAnswering$")
+_WITHOUT_HEAD = re.compile(rf"{_CLASSIFIER.pattern}|(?<!LMHead)(?<!Chat)Model$")
 _DTYPES = {
     "bfloat16": "bf16",
     "bf16": "bf16",
@@ -50,9 +53,8 @@ def model_from_config(
     where : str
         What errors call it: the path of the file.
     assume : collection of str
-        Keys that cannot change a count, in the reader's own judgement: they are not read. ``"model_type"`` takes the
-        family from the class or the keys, ``"model_type=llama"`` names it, ``"quantization_config"`` reads the model
-        as if it were not quantised.
+        Keys of the file that no reader explains and that change no count, in the user's own judgement.
+        ``"model_type=llama"`` names the family, ``"quantization_config"`` reads the model as if it were not quantised.
     naming : Naming, optional
         Id and name; made from `where` when left out.
 
@@ -77,83 +79,29 @@ def model_from_config(
     """
     assumed = frozenset((assume,) if isinstance(assume, str) else assume)
     outer, inner = _halves(config, where, assumed)
-    name = _family_name(outer, inner, assumed)
+    name = choose_family(outer, inner, assumed)
     facts = _facts(inner, name)
     named = naming or Naming(*_named(where))
     facts = {**facts, "id": named.id, "name": named.name, "family": name, "hub_ids": named.hub_ids}
-    facts["notes"] = (*facts.get("notes", ()), *_towers(outer, inner), *_assumed(assumed))
+    facts["notes"] = (*facts.get("notes", ()), *_towers(outer, inner))
+    facts["notes"] += (*told_note(outer, inner, assumed, name), *notes_of(assumed))
     model = check(Model, facts, where)
-    scheme = read_quantisation(outer, inner, model, FAMILIES[name].modules)
-    _explain(outer, inner, assumed)
-    return model if scheme is None else check(Model, {**facts, "quantisation": scheme}, where)
+    facts["notes"] += _headless(outer, inner, model)
+    facts["quantisation"] = read_quantisation(outer, inner, model, FAMILIES[name].modules)
+    explain(outer, inner, assumed, unexplained(outer, inner))
+    return check(Model, facts, where)
 
 
 def _halves(config: Mapping[str, Any], where: str, assumed: Collection[str]) -> tuple[Config, Config]:
     """Give the whole file, and the mapping in it that holds the language model: often the same."""
-    kept = {str(key): value for key, value in config.items() if key not in assumed or key == "model_type"}
-    outer = Config(kept, where)
-    nested = next((key for key in keys.NESTED if isinstance(kept.get(key), Mapping)), None)
+    refuse_absent(config, where, assumed)
+    outer = Config(without_quantisation(config, assumed), where)
+    nested = next((key for key in keys.NESTED if outer.data.get(key) and isinstance(outer.data[key], Mapping)), None)
     if nested is None:
         return outer, outer
     inner = outer.part(nested)
-    for key in assumed:
-        inner.data.pop(key.removeprefix(inner.prefix), None)
+    inner.data = without_quantisation(inner.data, assumed)
     return outer, inner
-
-
-# ---- which family
-
-
-def _family_name(outer: Config, inner: Config, assumed: Collection[str]) -> str:
-    """Tell the family: by the language model's own type, then the file's, then the class."""
-    told = next((entry.partition("=")[2] for entry in assumed if entry.startswith("model_type=")), "")
-    types = [told] if told else [inner.text("model_type"), outer.text("model_type")]
-    classes = [str(name) for config in (inner, outer) for name in config.listing("architectures") or ()]
-    _refuse_unsupported(outer, [*reversed(types), *classes])
-    stated = next((name for name in types if name), "")
-    known = [found for found in map(family_name, types if stated else classes) if found]
-    if stated and inner is not outer and family_name(types[0] or stated) is None:
-        known = []
-    if not known and "model_type" in assumed:
-        known = [found for found in map(family_name, classes) if found] or _by_keys(inner)
-    return known[0] if known else _unknown(outer, stated or ", ".join(classes))
-
-
-def _refuse_unsupported(outer: Config, names: Sequence[str]) -> None:
-    for name in names:
-        found = unsupported(name)
-        if found is not None:
-            message = (
-                f"{outer.where}: {found[0]} (`{name}`) is not supported: {found[1]} not modelled yet. "
-                "Give its parameters and KV shape as a `summary` instead"
-            )
-            raise SpecError(message)
-
-
-def _by_keys(inner: Config) -> list[str]:
-    """Guess the family from the figures, for a type that the user assumes: keys left unread refuse it afterwards."""
-    data = inner.data
-    if data.get("kv_lora_rank"):
-        return ["deepseek_v32" if data.get("index_topk") else "deepseek_v3"]
-    if any(data.get(key) for key in keys.EXPERTS):
-        return [
-            "deepseek"
-            if data.get("n_routed_experts")
-            else "qwen3_moe"
-            if data.get("moe_intermediate_size")
-            else "mixtral"
-        ]
-    return ["mistral" if data.get("sliding_window") else "llama"]
-
-
-def _unknown(outer: Config, stated: str) -> NoReturn:
-    near = difflib.get_close_matches(stated.lower(), FAMILIES, n=1, cutoff=0.5)
-    nearest = f"the nearest known is `{near[0]}`" if near else f"known are {', '.join(sorted(FAMILIES))}"
-    message = (
-        f"{outer.where}: `model_type` = {stated!r} is not known: {nearest}. If its layers are of a known shape, "
-        'go on with assume=["model_type"] (`--assume model_type`, or `--assume model_type=NAME`)'
-    )
-    raise SpecError(message)
 
 
 # ---- what the family's reader finds
@@ -166,7 +114,7 @@ def _facts(config: Config, name: str) -> dict[str, Any]:
     mixers, feedforwards = family.mixers(config, layers, family), family.feedforwards(config, layers, family)
     facts = {
         "dtype": _dtype(config),
-        "max_context_tokens": context_of(config),
+        "max_context_tokens": context_of(config, family),
         "hidden_size": config.count(*keys.HIDDEN),
         "vocabulary": config.count("vocab_size"),
         "tied_embeddings": _tied(config, family),
@@ -234,22 +182,7 @@ def _dtype(config: Config) -> str | None:
     return _DTYPES.get(plain)
 
 
-# ---- what is left
-
-
-def _explain(outer: Config, inner: Config, assumed: Collection[str]) -> None:
-    """Refuse the file where keys are left that may change a count."""
-    outer.skip("tie_word_embeddings", *keys.DTYPE)
-    found = [f"{part.prefix}{key}" for part in (outer, *outer.parts) for key in keys.suspicious(part.unread)]
-    left = [name for name in found if name not in assumed]
-    if left:
-        names = ", ".join(left)
-        message = (
-            f"{inner.where}: {listed(left)} may change a count, and the reader of this family does not explain "
-            f"{'it' if len(left) == 1 else 'them'}: expected none such. If they change nothing, go on with "
-            f"assume=[{', '.join(map(repr, left))}] (`--assume {names.split(',', maxsplit=1)[0]}`)"
-        )
-        raise SpecError(message)
+# ---- notes
 
 
 def _towers(outer: Config, inner: Config) -> tuple[str, ...]:
@@ -259,8 +192,16 @@ def _towers(outer: Config, inner: Config) -> tuple[str, ...]:
     return ("the language model only: vision and audio towers are not described",)
 
 
-def _assumed(assumed: Collection[str]) -> tuple[str, ...]:
-    return (f"read under the assumption that these change no count: {', '.join(sorted(assumed))}",) if assumed else ()
+def _headless(outer: Config, inner: Config, model: Model) -> tuple[str, ...]:
+    """Say that an output layer is counted where the file's class has none: a classifier, or the bare layers."""
+    classes = [str(name) for name in inner.listing("architectures") or outer.listing("architectures") or ()]
+    without = _WITHOUT_HEAD if inner.data.get("architectures") else _CLASSIFIER  # around a part, XModel may have one
+    if not classes or not all(without.search(name) for name in classes):
+        return ()
+    told = f"an output layer is counted that {', '.join(classes)} does not have"
+    if model.tied_embeddings:
+        return (f"{told}: it is the embedding table, no parameters more",)
+    return (f"{told}: {model.parameters.head:,} parameters",)
 
 
 def _named(where: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """The blocks that most families share: grouped attention with its windows, dense feed-forwards, mixtures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rooflinekit.specs.huggingface import keys
 from rooflinekit.specs.huggingface.config import Config
@@ -36,6 +36,9 @@ _KINDS = {
     "conv": "linear",
 }
 
+
+#: Scaled rotations whose files may give the positions before scaling.
+_SCALED = ("yarn", "linear")
 
 # ---- attention
 
@@ -93,17 +96,42 @@ def qk_norm(config: Config, family: Family) -> str | None:
 
 def window_of(config: Config, family: Family) -> int | None:
     """Read the window, or None where it does not apply: switched off, or no shorter than the context."""
-    window, context = config.optional(*keys.WINDOW), context_of(config)
+    window, context = config.optional(*keys.WINDOW), context_of(config, family)
     config.skip("max_window_layers")
     if window is None or not config.flag("use_sliding_window", family.windows):
         return None
     return None if context is not None and window >= context else window
 
 
-def context_of(config: Config) -> int | None:
-    """Read the longest context: the first of its names, which need not agree (that of training, of the files)."""
+def positions_of(config: Config) -> int | None:
+    """Read the positions of the file: the first of their names, which need not agree (that of training, of files)."""
     first, _ = config.find(*keys.CONTEXT)
     return config.optional(first)
+
+
+def context_of(config: Config, family: Family) -> int | None:
+    """Read the longest context: the positions of the file, or what scaled rotations reach where that is more.
+
+    longrope, llama3 and dynamic files give the reach themselves, and so do families with `stretched` positions.
+    """
+    positions = positions_of(config)
+    rope = None if family.stretched else _rope(config)
+    kind = rope.text("rope_type", "type") if rope else ""
+    if rope is None or positions is None or kind not in _SCALED:
+        return positions
+    original = rope.optional("original_max_position_embeddings") or config.optional("original_max_position_embeddings")
+    base = original or (positions if kind == "linear" else None)
+    return positions if base is None else max(positions, int(rope.number("factor", default=1.0) * base))
+
+
+def _rope(config: Config) -> Config | None:
+    """Give the scaling of rotations, under its older or newer name; that of full layers where kinds differ."""
+    for key in ("rope_parameters", "rope_scaling"):
+        _, value = config.find(key)
+        told = value.get("full_attention", value) if isinstance(value, Mapping) else None
+        if told and isinstance(told, Mapping):
+            return Config(told, config.where, f"{config.prefix}{key}.")
+    return None
 
 
 def layer_kinds(config: Config, layers: int, family: Family) -> list[str]:

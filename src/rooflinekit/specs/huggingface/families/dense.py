@@ -7,11 +7,11 @@ from rooflinekit.specs.huggingface.config import Config
 from rooflinekit.specs.huggingface.families.blocks import (
     all_windowed,
     attention,
-    context_of,
     dense,
     dense_block,
     every_nth_full,
     grouped,
+    positions_of,
     windowed_from,
 )
 from rooflinekit.specs.huggingface.families.family import Family, Half, Prediction
@@ -31,7 +31,7 @@ _CLASSIC = LLAMA._replace(
 
 
 def _learned(config: Config, more: int = 0) -> dict[str, Any]:
-    rows = context_of(config) or config.missing(*keys.CONTEXT)
+    rows = positions_of(config) or config.missing(*keys.CONTEXT)
     return {"position": "learned", "position_rows": rows + more}
 
 

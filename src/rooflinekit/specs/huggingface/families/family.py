@@ -33,8 +33,9 @@ class Family(NamedTuple):
     """One family of models; the defaults are those of Llama.
 
     ``tied`` is the default of tie_word_embeddings. ``kinds`` gives the kind of each layer where the file lists none.
-    ``windows`` is the default of use_sliding_window. ``extras`` reads what belongs to no layer. ``modules`` names
-    matrices as this family's checkpoints do, where they differ from others.
+    ``windows`` is the default of use_sliding_window. ``stretched`` says that max_position_embeddings counts scaled
+    rotations already. ``extras`` reads what belongs to no layer. ``modules`` names matrices as this family's
+    checkpoints do, where they differ from others.
     """
 
     mixers: Callable[[Config, int, "Family"], Half]
@@ -54,6 +55,7 @@ class Family(NamedTuple):
     activation: str = "silu"
     kinds: Callable[[Config, int], list[str]] | None = None
     windows: bool = True
+    stretched: bool = False
     full_layers_rotate: bool = True
     intermediate: int | None = None
     prediction: Prediction | None = None

@@ -108,9 +108,10 @@ def _gemma4_extras(config: Config, _layers: int) -> dict[str, Any]:
     return _per_layer_inputs(config)
 
 
-_GEMMA3 = GEMMA2._replace(qk_norm="head", kinds=_sixth_full)
+_GEMMA3 = GEMMA2._replace(qk_norm="head", kinds=_sixth_full, stretched=True)
 _GEMMA3N = GEMMA2._replace(
     qk_norm="head",
+    stretched=True,
     kinds=_fifth_full,
     mixers=_gemma3n_mixers,
     feedforwards=_gemma3n_dense,
@@ -118,6 +119,7 @@ _GEMMA3N = GEMMA2._replace(
 )
 _GEMMA4 = GEMMA2._replace(
     qk_norm="head",
+    stretched=True,
     kinds=_sixth_full,
     mixers=_gemma4_mixers,
     feedforwards=_gemma4_feedforwards,

@@ -6,13 +6,13 @@ from typing import Any
 from rooflinekit.specs.huggingface import keys
 from rooflinekit.specs.huggingface.config import Config
 from rooflinekit.specs.huggingface.quantisation import methods
-from rooflinekit.specs.huggingface.quantisation.compressed import compressed_tensors
+from rooflinekit.specs.huggingface.quantisation.compressed import compressed_tensors, sparse_keys
 from rooflinekit.specs.huggingface.quantisation.modelopt import modelopt
 from rooflinekit.specs.huggingface.quantisation.rules import quantisation_of
 from rooflinekit.specs.huggingface.quantisation.scheme import Scheme
 from rooflinekit.specs.model import Model
 
-__all__ = ["METHODS", "read_quantisation"]
+__all__ = ["METHODS", "read_quantisation", "unexplained"]
 
 METHODS: dict[str, Callable[[Config], Scheme]] = {
     "auto-round": methods.grouped_integers,
@@ -43,6 +43,12 @@ def read_quantisation(
         config.refuse("quant_method", method, f"one of {', '.join(METHODS)}")
     scheme = methods.mlx(config) if method == "mlx" else METHODS[method](config)
     return quantisation_of(scheme, model, modules)
+
+
+def unexplained(outer: Config, inner: Config) -> list[str]:
+    """List the keys that tell of weights stored sparsely: the formats that are read hold them all."""
+    found = _found(outer, inner)
+    return [] if found is None else sparse_keys(found[1])
 
 
 def _found(outer: Config, inner: Config) -> tuple[str, Config] | None:

@@ -1,7 +1,7 @@
 """Files that describe their formats group by group: compressed-tensors, and ModelOpt's newer files."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from rooflinekit.specs.huggingface.config import Config, whole
 from rooflinekit.specs.huggingface.quantisation.formats import LARGEST_GROUP, Numbers, format_name, group_size
@@ -10,6 +10,7 @@ from rooflinekit.specs.huggingface.quantisation.scheme import Scheme
 from rooflinekit.specs.quantisation import PLAIN_FORMAT
 
 _KV_NAMES = {"fp8": "fp8", "int8": "int8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+_SPARSE = ("marlin-24", "sparse-24-bitmask", "sparse-bitmask")
 
 
 def compressed_tensors(config: Config) -> Scheme:
@@ -89,6 +90,23 @@ def _kv_by_numbers(config: Config, key: str, value: Mapping[str, Any]) -> str:
     if bits != 8 or kind not in {"float", "int"}:  # noqa: PLR2004 - bits
         config.refuse(key, dict(value), "8 bits of float or int: no engine of ours holds another")
     return "fp8" if kind == "float" else "int8"
+
+
+def sparse_keys(config: Config) -> list[str]:
+    """List the keys that say that only some weights are stored, by their whole names."""
+    told = config.data.get("sparsity_config")
+    form = told.get("format", "unsaid") if isinstance(told, Mapping) and told else told
+    found = [f"{config.prefix}sparsity_config"] if form and form != "dense" else []
+    groups_told = config.data.get("config_groups")
+    parts = {f"config_groups.{key}.": group for key, group in groups_told.items()} if _is_map(groups_told) else {}
+    for prefix, part in {"": config.data, **parts}.items():
+        if _is_map(part) and str(part.get("format")) in _SPARSE:
+            found.append(f"{config.prefix}{prefix}format")
+    return found
+
+
+def _is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
 
 
 def patterns(config: Config, *keys: str) -> Patterns:

@@ -84,9 +84,9 @@ def group_size(config: Config, *keys: str, default: int | None = None) -> int | 
     key, value = config.find(*keys)
     if value is None:
         return default
-    if value in (-1, "-1", 0):
+    if value in (-1, "-1"):
         return None
     found = whole(value)
-    if found is None or found > LARGEST_GROUP:
-        config.refuse(key, value, "a whole number, or -1 for one group a row")
+    if not found or found > LARGEST_GROUP:
+        config.refuse(key, value, "a whole number of 1 or more, or -1 for one group a row")
     return found

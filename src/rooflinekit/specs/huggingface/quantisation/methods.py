@@ -10,6 +10,7 @@ from rooflinekit.specs.huggingface.quantisation.patterns import Patterns
 from rooflinekit.specs.huggingface.quantisation.scheme import Scheme
 from rooflinekit.specs.quantisation import PLAIN_FORMAT
 
+_GPTQ_BITS = (2, 3, 4, 8)
 _LEFT_OUT = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 
 
@@ -28,6 +29,8 @@ def grouped_integers(config: Config) -> Scheme:
 def _grouped_format(config: Config) -> str:
     bits = config.count("bits", "w_bit", "wbits", default=4)
     size = group_size(config, "group_size", "q_group_size", "groupsize", default=128)
+    if bits not in _GPTQ_BITS and config.text("quant_method").lower() == "gptq":
+        config.refuse("bits", bits, f"one of {', '.join(map(str, _GPTQ_BITS))}: GPTQ packs no others")
     return format_name(config, Numbers(bits, group=size, zero=True), None)
 
 
