@@ -723,3 +723,19 @@ def test_devices_compare_in_one_table():
     assert "no datasheet peak for bf16" in table.loc["cpu-ddr5-5600-dual", "note"]
     assert bool(table.loc["gb10", "fits"])
     assert not table.loc["rtx-3060-12gb", "fits"]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64, np.float32, np.asarray])
+def test_numpy_scalars_are_single_points(kind):
+    """A count taken out of an array or a table is a number like any other, and gives a Python float."""
+    step = QWEN.decode(kind(2048), batch=kind(4))
+    assert step.time_s == QWEN.decode(2048, batch=4).time_s
+    assert type(step.time_s) is float
+    assert step.bound == "memory"
+    assert QWEN.prefill(kind(2048)).label == "prefill 2,048 tokens"
+    assert (
+        QWEN.request(kind(100), output_tokens=kind(3)).end_to_end_s == QWEN.request(100, output_tokens=3).end_to_end_s
+    )
+    assert str(QWEN.decode(kind(2048)).explain()) == str(QWEN.decode(2048).explain())
+    assert type(QWEN.kv_cache_bytes(kind(2048))) is float
+    assert type(QWEN.kv_parity_tokens(kind(4))) is float

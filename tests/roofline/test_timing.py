@@ -154,3 +154,18 @@ def test_roofline_times_are_the_larger_of_two():
         assert row.time_s == max(row.compute_time_s, row.memory_time_s)
         assert row.memory_time_s == pytest.approx(row.bytes / B, rel=1e-15)
         assert row.launch_time_s == row.serial_time_s == 0
+
+
+@pytest.mark.parametrize("name", ["qwen3-8b", "deepseek-v3", "gemma-2-9b"])
+def test_a_sweep_in_which_little_moves_equals_its_points(name):
+    """Rows that are the same at every point are timed once, which changes no point's time."""
+    d = Deployment(name, "h200-sxm", memory_check=False)
+    for context, batch in (
+        ([5, 900, 70, 5], 3),
+        (900, [1, 64, 2, 1]),
+        ([5, 900, 70, 5], [1, 64, 2, 1]),
+        ([9, 9, 9], 2),
+    ):
+        sweep = d.decode(context, batch=batch).time_s
+        points = [d.decode(c, batch=b).time_s for c, b in np.broadcast(context, batch)]
+        assert sweep == pytest.approx(points, rel=1e-13)

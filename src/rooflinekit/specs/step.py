@@ -44,7 +44,8 @@ def checked(
     else:
         array = np.asarray(value)
         numeric = array.dtype.kind in "iuf" and array.size > 0
-        bad = not numeric or not bool(np.all((array >= minimum) & (array <= most) & ((array > 0) | (not positive))))
+        finite = np.ones(array.shape, dtype=bool) if infinite or not numeric else np.isfinite(array)
+        bad = not numeric or not bool(np.all(finite & (array >= minimum) & ((array > 0) | (not positive))))
     if bad or (whole and bool(np.any(np.mod(value, 1)))):
         expected = f"{'above 0' if positive else f'{minimum:g} or more'}{', whole' if whole else ''}"
         message = f"{name}={value!r}: expected a number, {expected}{'' if infinite else ' and finite'}"

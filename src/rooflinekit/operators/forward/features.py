@@ -37,7 +37,7 @@ def features(wanted: tuple[Feature, ...], groups: tuple[Group, ...]) -> Matrix:
     arrays = tuple(Amounts(*(np.asarray(value, dtype=np.float64) for value in group)) for group in groups)
     shape = np.broadcast_shapes(*(values.shape for group in arrays for values in group))  # type: ignore[union-attr]
     by_form = _by_form(wanted, arrays)
-    x = np.empty((len(wanted), *shape))
+    x = np.empty((len(wanted), *(shape or (1,))))  # numpy's own scalars have no shape
     for row, feature in zip(x, wanted, strict=True):
         row[...] = _total(feature, by_form.get((feature.detail, feature.form), arrays))
     return x.reshape(len(wanted), -1)
