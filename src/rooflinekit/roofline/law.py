@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 Real = float | NDArray[np.float64]
 
+_NOTHING = float(np.finfo(np.float64).tiny)  # divides where there is no work, and so nothing beyond the budget
 _SUM, _HYPOTENUSE = 1.0, 2.0  # exponents with a form of their own, faster than the power
 
 
@@ -87,8 +88,7 @@ def power_limit_stretch(work_s: Real, busy_s: Real, budget_s: float, sustained: 
     """
     left = np.maximum(budget_s - busy_s, 0.0)
     beyond = np.maximum(work_s - left, 0.0)
-    share = np.divide(beyond, work_s, out=np.zeros_like(beyond * 1.0), where=np.asarray(work_s) > 0)
-    stretch: Real = 1.0 + (1.0 / sustained - 1.0) * share
+    stretch: Real = 1.0 + (1.0 / sustained - 1.0) * beyond / np.maximum(work_s, _NOTHING)
     return stretch if np.ndim(stretch) else float(stretch)
 
 

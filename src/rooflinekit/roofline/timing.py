@@ -112,13 +112,18 @@ class Timing:
             )
             raise MissingFigureError(message)
 
+    @cached_property
+    def _limit(self) -> tuple[float, float, NDArray[np.float64]] | None:
+        """Burst budget in seconds, sustained part of the burst rate, and the seconds of all compute work by feature."""
+        limit = self.laws.power_limit
+        return None if limit is None else (limit[0] * units.MILLI, limit[1], self.compute.sum(axis=0))
+
     def stretch(self, x: Matrix, busy_s: float | Matrix) -> float | Matrix:
         """Return the factor by which the power limit slows the compute terms of each pass."""
-        limit = self.laws.power_limit
-        if limit is None:
+        if self._limit is None:
             return 1.0
-        work: Matrix = self.compute.sum(axis=0) @ x
-        return power_limit_stretch(work, busy_s, limit[0] * units.MILLI, limit[1])
+        budget_s, sustained, work = self._limit
+        return power_limit_stretch(work @ x, busy_s, budget_s, sustained)
 
     def total_s(self, x: Matrix, busy_s: float | Matrix = 0.0) -> NDArray[np.float64]:
         """Seconds of each pass: (features, points) to (points,). The inner call of curves and simulators."""
@@ -131,7 +136,7 @@ class Timing:
 
     def _block(self, x: Matrix, busy_s: float | Matrix) -> NDArray[np.float64]:
         total: NDArray[np.float64] = self._linear @ x
-        moving = None if self.laws.power_limit or x.shape[1] <= 1 else _moving(x)
+        moving = None if self._limit or x.shape[1] <= 1 else _moving(x)
         stretch = self.stretch(x, busy_s)
         for exponent, compute, memory in self._joined:
             if moving is None:
