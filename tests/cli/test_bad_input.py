@@ -63,7 +63,7 @@ TABLE = [
 FILES = [
     # what the file holds                                       part of the line
     pytest.param(b"- 1\n- 2\n", "holds list, expected a mapping", id="list"),
-    pytest.param(b"", "holds NoneType, expected a mapping", id="empty"),
+    pytest.param(b"", "is empty, expected a mapping", id="empty"),
     pytest.param(b"bandwidth_gb_per_s: [", "is no YAML file", id="broken"),
     pytest.param(b"\x89PNG\r\n\x1a\n\xff\xfe", "is no YAML file", id="binary"),
     pytest.param(b"bandwidth_gb_per_s: 3350\nmemory_gb: 80\n", "unknown key `datasheet.memory_gb`: did you mean `memory_gib`?", id="unknown key"),

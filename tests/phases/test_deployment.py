@@ -403,7 +403,7 @@ def test_a_deployment_that_does_not_fit_says_how_much_is_missing():
     with pytest.raises(
         rk.DoesNotFitError,
         match=r"^qwen3-8b does not fit on custom: weights 15\.3 GiB and KV cache 1\.10 TiB need 1\.04 TiB more than "
-        r"its 80\.0 GiB\. Use fewer sequences, .*memory_check=False$",
+        r"its 80\.0 GiB: at least 15 such devices hold them\. Use fewer sequences, .*memory_check=False$",
     ):
         d.decode(8191, batch=1000)
     assert d.with_(memory_check=False).decode(8191, batch=1000).time_s > 0
@@ -739,3 +739,56 @@ def test_numpy_scalars_are_single_points(kind):
     assert str(QWEN.decode(kind(2048)).explain()) == str(QWEN.decode(2048).explain())
     assert type(QWEN.kv_cache_bytes(kind(2048))) is float
     assert type(QWEN.kv_parity_tokens(kind(4))) is float
+
+
+def test_explain_names_weights_kv_and_small_kernels():
+    """The first level of the tree is what a planner asks first, and its shares sum to the pass."""
+    tree = QWEN.decode(2048).explain()
+    assert [part.label for part in tree.children] == [
+        "weights: linear layers and experts",
+        "KV: attention",
+        "small kernels",
+    ]
+    assert sum(part.value for part in tree.children) == pytest.approx(tree.value, rel=1e-12)
+    assert [part.shown.split(", ")[1] for part in tree.children] == [
+        "97.3% of the pass",
+        "2.1% of the pass",
+        "0.6% of the pass",
+    ]
+
+
+def test_a_sweep_cannot_be_changed_in_place():
+    """What an estimate hands out stays what it computed."""
+    step = QWEN.decode([1, 2])
+    with pytest.raises(ValueError, match="read-only"):
+        step.time_s[:] = 0
+
+
+@pytest.mark.parametrize("choice", [{"weights": 16}, {"engine": ""}, {"kv_cache": ""}, {"compute": 3}])
+def test_a_choice_is_a_name(choice):
+    """A number or an empty text is refused, not taken for the default."""
+    with pytest.raises(rk.InvalidInputError, match=r"expected a name$"):
+        QWEN.with_(**choice)
+
+
+def test_an_unknown_choice_is_named():
+    """The message says what a deployment of one device has."""
+    with pytest.raises(rk.InvalidInputError, match=r"^tensor_parallel: no such choice; a deployment has mod"):
+        rk.Deployment("qwen3-8b", "gb10", tensor_parallel=2)
+
+
+def test_a_step_without_sequences_is_refused():
+    """An absent group costs nothing, but a step has to hold something."""
+    with pytest.raises(rk.InvalidInputError, match="at least one sequence"):
+        QWEN.step((1, 0, 0))
+    assert QWEN.step((512, 0, 0), (1, 100, 4)).flops == QWEN.decode(100, batch=4).flops
+
+
+def test_without_a_peak_a_batch_curve_has_its_floors():
+    """Times are missing, counts and bounds are there, and a request can be held."""
+    d = rk.Deployment("qwen3-8b", "cpu-ddr5-5600-dual")
+    curve = d.batch_curve(2048, batch=[1, 8])
+    assert curve["step_s"].isna().all()
+    assert (curve["floor_s"] > 0.1).all()
+    assert set(curve["bound"]) == {"memory alone"}
+    assert "lacks an arithmetic peak" in repr(d.request(10, output_tokens=3))

@@ -22,7 +22,7 @@ MIXTURE = {"name": "dense", "kind": "moe", "experts": 8, "experts_per_token": 2,
 # fmt: off
 #: Text of a device file, and what the message says after the file's name.
 FILES = [
-    ("",                                           r"holds NoneType, expected a mapping of `key: value` lines"),
+    ("",                                           r"is empty, expected a mapping of `key: value` lines"),
     ("- 1\n- 2\n",                                 r"holds list, expected a mapping of `key: value` lines"),
     ("just words",                                 r"holds str, expected a mapping of `key: value` lines"),
     ("a: [1, 2\nb: 3\n",                           r"is no YAML file \(.* in line \d\): expected `key: value` lines"),
@@ -140,3 +140,12 @@ def test_a_key_given_twice_is_refused(tmp_path):
     path.write_text("bandwidth_gb_per_s: 1\nbandwidth_gb_per_s: 2\n", encoding="utf-8")
     with pytest.raises(rk.SpecError, match="bandwidth_gb_per_s"):
         rk.load_device(path)
+
+
+@pytest.mark.parametrize("number", ["032", "1:30", "0x20"])
+def test_integers_of_other_bases_are_refused(tmp_path, number):
+    """YAML 1.1 would read 032 as 26 and 1:30 as 90."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"summary: {{parameters: 8000000000, layers: {number}, kv_heads: 8, head_dim: 128}}\n")
+    with pytest.raises(rk.SpecError, match=r"`summary\.layers` = "):
+        rk.load_model(path)

@@ -20,7 +20,7 @@ def chunked_prefill(
         message = "chunked_prefill takes one prompt at a time: expected single numbers"
         raise InvalidInputError(message)
     checked("prompt_tokens", prompt_tokens, positive=True)
-    checked("token_budget", token_budget, positive=True)
+    checked("token_budget", token_budget, positive=True, whole=True)
     checked("cached_tokens", cached_tokens)
     if cached_tokens >= prompt_tokens:
         message = f"cached_tokens={cached_tokens!r}: expected fewer than prompt_tokens={prompt_tokens!r}"

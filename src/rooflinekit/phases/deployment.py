@@ -14,7 +14,7 @@ from rooflinekit.phases.estimate import Estimate, Value
 from rooflinekit.phases.memory import check_sizes
 from rooflinekit.phases.request import Request, RequestSizes, plan_request
 from rooflinekit.phases.settled import Settled
-from rooflinekit.specs.step import Group, Real, checked, checked_group, describe, points_shape
+from rooflinekit.specs.step import Group, Real, all_positive, amount, checked, checked_group, describe, points_shape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,6 +111,9 @@ class Deployment(Settled):
             message = "a step needs at least one group: (new_tokens, context_tokens, sequences)"
             raise InvalidInputError(message)
         checked("busy_s", busy_s, infinite=True)
+        if not all_positive(sum((amount(group.sequences) for group in whole), start=0.0)):
+            message = "a step needs at least one sequence at every point: its groups' sequences sum to 0"
+            raise InvalidInputError(message)
         counts = [value for group in whole for value in group]
         shape = points_shape(*counts, busy_s)
         if shape != points_shape(*counts):  # only the work just before differs: the same passes, once for each
@@ -164,13 +167,13 @@ class Deployment(Settled):
         checked("batch", batch, positive=True)
         checked("cached_tokens", cached_tokens)
         points_shape(prompt_tokens, cached_tokens)
-        new = np.subtract(prompt_tokens, cached_tokens)
-        if not bool(np.all(new > 0)):
+        new = amount(prompt_tokens) - amount(cached_tokens)
+        if not all_positive(new):
             message = f"cached_tokens={cached_tokens!r}: expected fewer than prompt_tokens={prompt_tokens!r}"
             raise InvalidInputError(message)
         held = f" after {_amount(cached_tokens)} cached" if np.any(cached_tokens) else ""
         label = f"prefill {_amount(prompt_tokens)} tokens{held}{_batch(batch)}"
-        return self.step(Group(_plain(new), cached_tokens, batch), busy_s=busy_s, label=label)
+        return self.step(Group(new, cached_tokens, batch), busy_s=busy_s, label=label)
 
     def decode(self, context_tokens: Real, *, batch: Real = 1, busy_s: Real = 0.0) -> Estimate:
         r"""
@@ -362,11 +365,6 @@ class Deployment(Settled):
         from rooflinekit.phases.frames import batch_curve  # noqa: PLC0415 - pandas loads on first use
 
         return batch_curve(self, context_tokens, batch)
-
-
-def _plain(value: Value) -> Value:
-    """Give a Python number for a single point, so that the fast path stays open."""
-    return value.item() if np.ndim(value) == 0 else value
 
 
 def _amount(value: Real) -> str:

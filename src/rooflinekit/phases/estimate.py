@@ -175,7 +175,11 @@ class Estimate:
             edges = np.concatenate([[0], np.cumsum(self.passes)])
             running = np.concatenate([[0.0], np.cumsum(values)])
             values = running[edges[1:]] - running[edges[:-1]] if self.passes.size > 1 else np.array([values.sum()])
-        return float(values[0]) if self.shape == () else values.reshape(self.shape)
+        if self.shape == ():
+            return float(values[0])
+        swept = values.reshape(self.shape)
+        swept.flags.writeable = False  # an estimate does not change, so neither may what it hands out
+        return swept
 
     def _total(self, matrix: Matrix) -> Value:
         return self.collect(matrix.sum(axis=0) @ self.x)

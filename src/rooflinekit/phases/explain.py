@@ -1,6 +1,6 @@
 """The tree behind an estimate: every term with the arithmetic that gives it, which re-evaluates to its value."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,11 +68,31 @@ def explain(estimate: Estimate) -> Term:
 def _pass(step: Estimate) -> Term:
     if step.x.shape[1] == 0:
         return Term(step.label, 0.0, "0 s", "0", step.basis)
-    launched = (row for row in step.operators if row.time_s)  # a form of latent attention that no group uses is not
-    rows = sorted(launched, key=lambda row: -row.time_s)
-    children = tuple(_operator(row, row.time_s / step.time_s) for row in rows)
+    launched = [row for row in step.operators if row.time_s]  # a form of latent attention that no group uses is not
+    groups = [[row for row in launched if row.op_class in classes] for _, classes, _ in _PARTS]
+    rest = [row for row in launched if not any(row in group for group in groups)]
+    parts = [*zip(_PARTS, groups, strict=True), (("small kernels", (), None), rest)]
+    children = tuple(_part(label, rows, kind, step) for (label, _, kind), rows in parts if rows)
     shown = f"{units.duration(step.time_s)}, {step.bound}-bound, floor {units.duration(step.floor_s)}"
     return Term(step.label, step.time_s, shown, _sum(children), "; ".join((step.basis, *step.notes)), children)
+
+
+#: What a planner asks first: a part of the pass, its classes of operators, and the bytes it is there to read.
+_PARTS: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
+    ("weights: linear layers and experts", ("product", "mixture"), "weight_bytes"),
+    ("KV: attention", ("attention",), "kv_bytes"),
+    ("states: convolutions and scans", ("scan",), "state_bytes"),
+)
+
+
+def _part(label: str, rows: Sequence[OperatorEstimate], kind: str | None, step: Estimate) -> Term:
+    """Explain one part of a pass by its operators, the longest first."""
+    ordered = sorted(rows, key=lambda row: -row.time_s)
+    children = tuple(_operator(row, row.time_s / step.time_s) for row in ordered)
+    value = sum(row.time_s for row in rows)
+    read = "" if kind is None else f", {units.si(sum(getattr(row, kind) for row in rows), 'B')} read"
+    shown = f"{units.duration(value)}, {value / step.time_s:.1%} of the pass{read}"
+    return Term(label, value, shown, _sum(children), "", children)
 
 
 def _sum(children: tuple[Term, ...]) -> str:

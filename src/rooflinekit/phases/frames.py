@@ -1,7 +1,7 @@
 """Tidy DataFrames of estimates; the only file here that needs pandas, loaded on first use."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +10,7 @@ import pandas as pd
 from rooflinekit import units
 from rooflinekit.errors import MissingFigureError
 from rooflinekit.phases.estimate import Estimate, OperatorEstimate
+from rooflinekit.specs.device import Device
 from rooflinekit.specs.step import Real, checked
 
 if TYPE_CHECKING:
@@ -54,20 +55,22 @@ def operator_html(estimate: Estimate) -> str:
 
 def batch_curve(deployment: "Deployment", context_tokens: float, batch: Sequence[float]) -> pd.DataFrame:
     """One row a batch size: the decode step, what a user and the device get, its bound, and whether it fits."""
-    checked("batch", np.asarray(batch), positive=True)
-    sizes = np.asarray(batch, dtype=np.float64)
+    checked("batch", np.atleast_1d(np.asarray(batch)), positive=True)
+    sizes = np.atleast_1d(np.asarray(batch, dtype=np.float64))
     step = deployment.with_(memory_check=False).decode(context_tokens=float(context_tokens), batch=sizes)
     held = deployment.kv_cache_bytes(tokens=context_tokens + 1.0, sequences=sizes)
     memory = deployment.device.memory_bytes
+    unknown = np.full(len(sizes), np.nan)  # without an arithmetic peak only counts, the floor and the memory remain
+    time_s = unknown if step.timing.missing else step.time_s
     return pd.DataFrame(
         {
-            "batch": np.asarray(batch),
+            "batch": np.atleast_1d(np.asarray(batch)),
             "context_tokens": context_tokens,
-            "step_s": step.time_s,
+            "step_s": time_s,
             "floor_s": step.floor_s,
-            "tokens_per_s_per_user": 1.0 / step.time_s,
-            "tokens_per_s": sizes / step.time_s,
-            "bound": step.bound,
+            "tokens_per_s_per_user": 1.0 / time_s,
+            "tokens_per_s": sizes / time_s,
+            "bound": "memory alone" if step.timing.missing else step.bound,
             "kv_cache_bytes": held,
             "fits": None if memory is None else deployment.weights_bytes + held <= memory,
         }
@@ -113,6 +116,7 @@ def compare_devices(
     """
     from rooflinekit.phases.deployment import Deployment  # noqa: PLC0415 - it imports this file on first use
 
+    devices = [devices] if isinstance(devices, str | Device | Mapping) else devices
     held = prompt_tokens if context_tokens is None else context_tokens
     deployments = [Deployment(model, device, memory_check=False, **choices) for device in devices]  # type: ignore[arg-type]
     return pd.DataFrame([_device_row(one, prompt_tokens, held, batch) for one in deployments])

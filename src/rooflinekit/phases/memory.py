@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -131,7 +132,8 @@ def _require_fit(deployment: "Deployment", lengths: Sequence[Amount], sequences:
     message = (
         f"{deployment.model.id} does not fit on {device.id}: weights {units.binary_bytes(weights)} and KV cache "
         f"{units.binary_bytes(worst)} need {units.binary_bytes(weights + worst - memory)} more than its "
-        f"{units.binary_bytes(memory)}. Use fewer sequences, a shorter context, smaller weights (`weights=`) or "
+        f"{units.binary_bytes(memory)}: at least {ceil((weights + worst) / memory)} such devices hold them. "
+        f"Use fewer sequences, a shorter context, smaller weights (`weights=`) or "
         "KV (`kv_cache=`), or memory_check=False"
     )
     raise DoesNotFitError(message)

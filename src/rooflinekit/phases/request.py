@@ -48,6 +48,10 @@ class Request:
         """Give one line."""
         if self.decode.shape != ():
             return f"request: {self.decode.shape} points ({self.prefill.basis})"
+        if self.decode.timing.missing:
+            return (
+                f"request: {self.decode.deployment.device.id} lacks an arithmetic peak: .prefill, .decode have counts"
+            )
         first, each, end = self.time_to_first_token_s, self.time_per_output_token_s, self.end_to_end_s
         between = "" if np.isnan(each) else f"TPOT {units.duration(each)}, "
         times = f"TTFT {units.duration(first)}, {between}end to end {units.duration(end)}"

@@ -1,10 +1,10 @@
 """What a deployment settles once: model, device, dtypes, plan, timing, memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -60,8 +60,13 @@ class Settled:
         efficiency: str | Efficiency = "calibrated",
         routing_skew: float = 0.0,
         memory_check: bool = True,
+        **unknown: object,
     ) -> None:
         """Settle the choices; what they mean is said in the class docstring."""
+        if unknown:
+            refuse_choices(unknown, self.__dataclass_fields__)
+        for name, choice in {"engine": engine, "weights": weights, "kv_cache": kv_cache, "compute": compute}.items():
+            checked_name(name, choice)
         settled = {
             "model": load_model(model),
             "device": load_device(device),
@@ -212,10 +217,8 @@ class Settled:
         'h200-sxm'
         """
         kept = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        unknown = sorted(set(changes) - set(kept))
-        if unknown:
-            message = f"{', '.join(unknown)}: no such choice; a deployment has {', '.join(kept)}"
-            raise InvalidInputError(message)
+        if set(changes) - set(kept):
+            refuse_choices(set(changes) - set(kept), kept)
         return type(self)(**{**kept, **changes})
 
     def __repr__(self) -> str:
@@ -230,3 +233,17 @@ def _skew(value: float) -> float:
         message = f"routing_skew={value!r}: expected one number, the same for all layers and points"
         raise InvalidInputError(message)
     return float(value)
+
+
+def checked_name(argument: str, choice: object) -> None:
+    """Refuse what is no name and not None."""
+    if choice is not None and not (isinstance(choice, str) and choice):
+        message = f"{argument}={choice!r}: expected a name"
+        raise InvalidInputError(message)
+
+
+def refuse_choices(unknown: Iterable[str], known: Iterable[str]) -> NoReturn:
+    """Name the choices that a deployment does not have."""
+    names = ", ".join(sorted(unknown))
+    message = f"{names}: no such choice; a deployment has {', '.join(known)}, on one device"
+    raise InvalidInputError(message)

@@ -22,6 +22,7 @@ from rooflinekit.specs.model import Model
 from rooflinekit.specs.yamlfile import check, read_mapping
 
 _SUFFIXES = (".yaml", ".yml")
+_LONGEST_NAME = 255  # beyond it, asking for a file of that name is an error of its own
 _PATH_SUFFIXES = (*_SUFFIXES, ".json", ".gguf")
 
 
@@ -204,7 +205,7 @@ def _locate(kind: Kind, name: object) -> Path:
     if found:
         message = f"{text!r} is the name of {len(found)} {kind.what}s: choose one of {', '.join(found)}"
         raise AmbiguousNameError(message)
-    if text and Path(text).exists():  # no name of the catalogue, so it can only mean this
+    if text and len(text) < _LONGEST_NAME and Path(text).exists():  # no name of the catalogue, so it can only mean this
         return Path(text)
     unknown = _unknown(kind, text, paths)
     if kind is MODELS and is_hub_id(text):

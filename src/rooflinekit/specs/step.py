@@ -42,7 +42,7 @@ def checked(
     if type(value) in (int, float):  # the fast path of a single point
         bad = not minimum <= value <= most or (positive and value == 0)  # type: ignore[operator]
     else:
-        array = np.asarray(value)
+        array = _array(name, value)
         numeric = array.dtype.kind in "iuf" and array.size > 0
         finite = np.ones(array.shape, dtype=bool) if infinite or not numeric else np.isfinite(array)
         bad = not numeric or not bool(np.all(finite & (array >= minimum) & ((array > 0) | (not positive))))
@@ -51,6 +51,19 @@ def checked(
         message = f"{name}={value!r}: expected a number, {expected}{'' if infinite else ' and finite'}"
         raise InvalidInputError(message)
     return value
+
+
+def _array(name: str, value: Real) -> NDArray[np.float64]:
+    """Return the value as an array; rows of unequal length and masked values are none."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        message = f"{name}={value!r}: expected rows of equal length"
+        raise InvalidInputError(message) from None
+    if np.ma.is_masked(value):
+        message = f"{name} holds masked values: expected a number at every point"
+        raise InvalidInputError(message)
+    return array
 
 
 def checked_group(group: object) -> Group:
@@ -79,6 +92,11 @@ def amount(value: Real) -> float | NDArray[np.float64]:
         return float(value)  # type: ignore[arg-type]
     array = np.asarray(value, dtype=np.float64)
     return float(array) if array.ndim == 0 else array
+
+
+def all_positive(value: float | NDArray[np.float64]) -> bool:
+    """Tell whether a count is above 0 at every point."""
+    return value > 0 if isinstance(value, float) else bool(np.all(value > 0))
 
 
 def points_shape(*values: Real) -> tuple[int, ...]:

@@ -26,7 +26,8 @@ def read_mapping(path: Path) -> Mapping[str, Any]:
         message = f"{path}: is no YAML file ({str(error).splitlines()[0]}): expected `key: value` lines"
         raise SpecError(message) from None
     if not isinstance(data, dict):
-        message = f"{path}: holds {type(data).__name__}, expected a mapping of `key: value` lines"
+        held = "is empty" if data is None else f"holds {type(data).__name__}"
+        message = f"{path}: {held}, expected a mapping of `key: value` lines"
         raise SpecError(message)
     return data
 

@@ -1,5 +1,6 @@
 """YAML text to plain data; apart, so that PyYAML is loaded only when a file is read."""
 
+import re
 from typing import Any
 
 import yaml
@@ -16,6 +17,15 @@ class _Loader(_Base):  # type: ignore[misc]  # one of two classes, by how PyYAML
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"key `{twice}` is given twice", node.start_mark)
         return super().construct_mapping(node, deep=deep)
+
+
+#: YAML 1.1 reads 032 as octal and 1:30 as sexagesimal: here they are text, which is refused where a number belongs.
+_INTEGER = "tag:yaml.org,2002:int"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag != _INTEGER]
+    for first, resolvers in _Base.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_INTEGER, re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
 
 
 def parse(text: str) -> Any:  # noqa: ANN401 - whatever the text holds
