@@ -1,5 +1,6 @@
-"""What every test shares: how hypothesis draws."""
+"""What every test shares: how hypothesis draws, and a model small enough for its weights to be written."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: shared machines stall. Derandomised: a change is judged by its own merits, not by the day's draw.
@@ -7,3 +8,17 @@ settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("suite")
+
+
+@pytest.fixture
+def tiny_shapes():
+    """Return the tensors of a tied model of one layer: a table of 4 x 8, feed-forward of 16."""
+    layer = "model.layers.0."
+    return {
+        "model.embed_tokens.weight": (4, 8), "model.norm.weight": (8,),
+        f"{layer}input_layernorm.weight": (8,), f"{layer}post_attention_layernorm.weight": (8,),
+        f"{layer}self_attn.q_proj.weight": (8, 8), f"{layer}self_attn.k_proj.weight": (4, 8),
+        f"{layer}self_attn.v_proj.weight": (4, 8), f"{layer}self_attn.o_proj.weight": (8, 8),
+        f"{layer}mlp.gate_proj.weight": (16, 8), f"{layer}mlp.up_proj.weight": (16, 8),
+        f"{layer}mlp.down_proj.weight": (8, 16),
+    }  # fmt: skip

@@ -17,15 +17,6 @@ CONFIG = {
 }  # fmt: skip
 TINY = {**CONFIG, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
         "num_key_value_heads": 1, "vocab_size": 4}  # fmt: skip
-LAYER = "model.layers.0."
-SHAPES = {
-    "model.embed_tokens.weight": (4, 8), "model.norm.weight": (8,),
-    f"{LAYER}input_layernorm.weight": (8,), f"{LAYER}post_attention_layernorm.weight": (8,),
-    f"{LAYER}self_attn.q_proj.weight": (8, 8), f"{LAYER}self_attn.k_proj.weight": (4, 8),
-    f"{LAYER}self_attn.v_proj.weight": (4, 8), f"{LAYER}self_attn.o_proj.weight": (8, 8),
-    f"{LAYER}mlp.gate_proj.weight": (16, 8), f"{LAYER}mlp.up_proj.weight": (16, 8),
-    f"{LAYER}mlp.down_proj.weight": (8, 16),
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -107,10 +98,10 @@ def test_quantised_checkpoints_tell_their_formats(rooflinekit, tmp_path):
     assert shown["weights", "stored_weight_bytes"]["value"] == pytest.approx(stored)
 
 
-def test_stored_bytes_stand_beside_the_count(rooflinekit, tmp_path):
+def test_stored_bytes_stand_beside_the_count(rooflinekit, tmp_path, tiny_shapes):
     """Headers of safetensors files: exact bytes, and parameters in both."""
     path = folder(tmp_path, TINY, "tiny")
-    store(path / "model.safetensors", SHAPES)
+    store(path / "model.safetensors", tiny_shapes)
     shown = figures(rooflinekit(["models", "import", str(path), "--format", "json"]))
     total = shown["parameters", "total"]["value"]
     assert shown["checkpoint", "stored_weight_bytes"]["value"] == 2 * total
@@ -118,10 +109,10 @@ def test_stored_bytes_stand_beside_the_count(rooflinekit, tmp_path):
     assert shown["checkpoint", "parameters"]["value"] == f"{total} parameters in both"
 
 
-def test_a_difference_is_explained(rooflinekit, tmp_path):
+def test_a_difference_is_explained(rooflinekit, tmp_path, tiny_shapes):
     """A stored copy of the tied output layer is named."""
     path = folder(tmp_path, TINY, "tiny")
-    store(path / "model.safetensors", {**SHAPES, "lm_head.weight": (4, 8)})
+    store(path / "model.safetensors", {**tiny_shapes, "lm_head.weight": (4, 8)})
     shown = figures(rooflinekit(["models", "import", str(path), "--format", "json"]))
     assert shown["checkpoint", "parameters"]["value"].endswith("32 in a copy of the tied output layer")
 
@@ -134,9 +125,9 @@ def test_a_damaged_checkpoint_is_not_compared(rooflinekit, tmp_path):
     assert "is no safetensors file, or truncated" in shown["checkpoint", "not compared"]["value"]
 
 
-def test_weights_of_another_model_are_left_alone(rooflinekit, tmp_path):
+def test_weights_of_another_model_are_left_alone(rooflinekit, tmp_path, tiny_shapes):
     """A model of the catalogue has nothing to do with the weights in the working folder."""
-    store(tmp_path / "model.safetensors", SHAPES)
+    store(tmp_path / "model.safetensors", tiny_shapes)
     assert "checkpoint" not in {block for block, _ in figures(rooflinekit("models import qwen3-8b --format json"))}
 
 

@@ -21,14 +21,6 @@ MODEL = {
     "feedforwards": [{"name": "dense", "intermediate_size": 16}], "layers": [["full", "dense", 1]],
 }  # fmt: skip
 LAYER = "model.layers.0."
-SHAPES = {
-    "model.embed_tokens.weight": (4, 8), "model.norm.weight": (8,),
-    f"{LAYER}input_layernorm.weight": (8,), f"{LAYER}post_attention_layernorm.weight": (8,),
-    f"{LAYER}self_attn.q_proj.weight": (8, 8), f"{LAYER}self_attn.k_proj.weight": (4, 8),
-    f"{LAYER}self_attn.v_proj.weight": (4, 8), f"{LAYER}self_attn.o_proj.weight": (8, 8),
-    f"{LAYER}mlp.gate_proj.weight": (16, 8), f"{LAYER}mlp.up_proj.weight": (16, 8),
-    f"{LAYER}mlp.down_proj.weight": (8, 16),
-}  # fmt: skip
 PARAMETERS = 32 + 8 + 16 + 192 + 384
 
 
@@ -44,9 +36,9 @@ def write(path, shapes, dtype="BF16", **other):
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
 
 
-def test_bytes_and_elements(tmp_path):
+def test_bytes_and_elements(tmp_path, tiny_shapes):
     """Exact bytes, and elements by dtype."""
-    write(tmp_path / "model.safetensors", SHAPES, **{"norm.weight": "F32"})
+    write(tmp_path / "model.safetensors", tiny_shapes, **{"norm.weight": "F32"})
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint.elements_by_dtype == {"BF16": PARAMETERS - 24, "F32": 24}
     assert exact_weight_bytes(tmp_path) == 2 * PARAMETERS + 48
@@ -61,13 +53,13 @@ def test_against_the_library(tmp_path):
     assert read_checkpoint(tmp_path).elements_by_dtype == {"F16": 15, "F32": 7}
 
 
-def test_index(tmp_path):
+def test_index(tmp_path, tiny_shapes):
     """The index names the files, and its total is told where it differs from what is stored."""
-    names = list(SHAPES)
+    names = list(tiny_shapes)
     parts = {"a.safetensors": names[:5], "b.safetensors": names[5:]}
     for file, held in parts.items():
-        write(tmp_path / file, {name: SHAPES[name] for name in held})
-    write(tmp_path / "consolidated.safetensors", SHAPES)  # a second copy that the index does not name
+        write(tmp_path / file, {name: tiny_shapes[name] for name in held})
+    write(tmp_path / "consolidated.safetensors", tiny_shapes)  # a second copy that the index does not name
     index = {
         "metadata": {"total_size": 1234},
         "weight_map": {name: file for file, held in parts.items() for name in held},
@@ -98,23 +90,23 @@ SURPLUS = [
 
 
 @pytest.mark.parametrize(("more", "said"), SURPLUS)
-def test_differences_are_named(tmp_path, more, said):
+def test_differences_are_named(tmp_path, more, said, tiny_shapes):
     """A difference is told with its causes, never silently."""
-    write(tmp_path / "model.safetensors", {**SHAPES, **more})
+    write(tmp_path / "model.safetensors", {**tiny_shapes, **more})
     line = check_against(load_model(MODEL), tmp_path)
     assert line.endswith(f"{PARAMETERS + sum(map(int, map(np.prod, more.values())))} elements against "
                          f"{PARAMETERS} parameters {said}")  # fmt: skip
 
 
-def test_missing_weights_are_named(tmp_path):
+def test_missing_weights_are_named(tmp_path, tiny_shapes):
     """Fewer elements than parameters is said too."""
-    write(tmp_path / "model.safetensors", {name: shape for name, shape in SHAPES.items() if "gate" not in name})
+    write(tmp_path / "model.safetensors", {name: shape for name, shape in tiny_shapes.items() if "gate" not in name})
     assert check_against(load_model(MODEL), tmp_path).endswith("(-128): -128 that nothing here explains")
 
 
-def test_packed_weights_are_not_compared(tmp_path):
+def test_packed_weights_are_not_compared(tmp_path, tiny_shapes):
     """Elements of packed dtypes are no weights: bytes alone are told."""
-    write(tmp_path / "model.safetensors", SHAPES, **{"gate_proj.weight": "U8"})
+    write(tmp_path / "model.safetensors", tiny_shapes, **{"gate_proj.weight": "U8"})
     said = "elements of U8 are no single weights: counts are not compared"
     assert check_against(load_model(MODEL), tmp_path) == f"tiny: {2 * PARAMETERS - 128} bytes stored; {said}"
 
@@ -166,10 +158,10 @@ def test_folders_without_weights(tmp_path):
 
 @settings(max_examples=200, deadline=1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.floats(0, 1), data=st.binary(min_size=1, max_size=8), kept=st.floats(0, 1) | st.just(1.0))
-def test_mutated_headers(tmp_path, at, data, kept):
+def test_mutated_headers(tmp_path, at, data, kept, tiny_shapes):
     """Any bytes give tensors that fill the file, or our error."""
     path = tmp_path / "fuzz.safetensors"
-    write(path, SHAPES)
+    write(path, tiny_shapes)
     raw = bytearray(path.read_bytes())
     place = int(at * (len(raw) - 2 * PARAMETERS))
     raw[place : place + len(data)] = data
