@@ -319,7 +319,7 @@ MUTANTS = (
         "18",
         "weights read once per sequence",
         "src/rooflinekit/operators/forward/rows.py",
-        '"weight_bytes": {launch: weights + shape.bias * precision.value_bytes}',
+        '"weight_bytes": {ONE: weights + shape.bias * precision.value_bytes}',
         '"weight_bytes": {Feature("sequences"): weights + shape.bias * precision.value_bytes}',
         (f"{FORWARD}::test_groups_are_summed_and_weights_read_once",),
     ),

@@ -375,7 +375,7 @@ class Estimate:
         if self.shape != ():
             return f"{self.label}: {self.x.shape[1]:,} points ({self.basis})"
         try:
-            return f"{self.label}: {units.duration(self.time_s)}, {_bound_word(self.bound)} ({self.basis})"
+            return f"{self.label}: {units.duration(self.time_s)}, {self.bound}-bound ({self.basis})"
         except MissingFigureError:
             return f"{self.label}: at least {units.duration(self.floor_s)} by memory alone (no arithmetic peak)"
 
@@ -384,10 +384,6 @@ class Estimate:
         from rooflinekit.phases.frames import operator_html  # noqa: PLC0415 - pandas loads on first use
 
         return operator_html(self)
-
-
-def _bound_word(bound: str) -> str:
-    return f"{bound}-bound"
 
 
 def _ratio(above: Value, below: Value) -> Value:

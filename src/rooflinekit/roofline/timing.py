@@ -248,10 +248,8 @@ def _row_law(op_class: str, dtype: str, rates: Rates, laws: Laws) -> RowLaw:
     peak, bandwidth = rates.flops(dtype), rates.bytes_per_s
     if op_class in _JOINED:
         law, basis = _JOINED[op_class](laws, dtype)
-        launch, further = (
-            law.launch_us * units.MICRO,
-            {name: getattr(law, name) for name in _FURTHER if hasattr(law, name)},
-        )
+        launch = law.launch_us * units.MICRO
+        further = {name: getattr(law, name) for name in _FURTHER if hasattr(law, name)}
         return RowLaw(law.compute, peak, law.memory, bandwidth, launch, law.exponent, basis, **further)
     if op_class == "scan":  # no scan has been measured: products' arithmetic, norms' bytes, the two added
         product, said = laws.product(dtype)

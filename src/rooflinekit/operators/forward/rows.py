@@ -8,24 +8,20 @@ from rooflinekit.specs.mixers.base import Product
 from rooflinekit.specs.precision import Precision, WeightFormat
 
 Work = dict[str, dict[Feature, Real]]
-#: (token feature, launch feature): over which tokens an operator runs, and when it is launched at all.
-Over = tuple[Feature, Feature]
-ALL: Over = (TOKENS, ONE)
 
 
-def linear(shape: Product, precision: Precision, layer: int | None, part: str = "", over: Over = ALL) -> Operator:
+def linear(shape: Product, precision: Precision, layer: int | None, part: str = "") -> Operator:
     """Count a linear layer over the new tokens: each merged matrix in its own format, the bias in the model's dtype."""
-    tokens, launch = over
     formats = module_formats(shape, precision, layer)
     weights = module_bytes(shape, precision, layer)
     elements = matmul_activation_elements(1, shape.inner, shape.columns)
     dtype = precision.dtype if shape.plain else product_dtype((form for _, form in formats), precision)
     work: Work = {
-        "launches": {launch: 1.0},
-        "flops": {tokens: matmul_flops(1, shape.inner, shape.columns)},
-        "weight_bytes": {launch: weights + shape.bias * precision.value_bytes},
-        "activation_bytes": {tokens: elements * precision.value_bytes},
-        "input_elements": {tokens: float(shape.inner)},
+        "launches": {ONE: 1.0},
+        "flops": {TOKENS: matmul_flops(1, shape.inner, shape.columns)},
+        "weight_bytes": {ONE: weights + shape.bias * precision.value_bytes},
+        "activation_bytes": {TOKENS: elements * precision.value_bytes},
+        "input_elements": {TOKENS: float(shape.inner)},
     }
     return Operator(shape.name, "product", dtype, work, part=part)
 

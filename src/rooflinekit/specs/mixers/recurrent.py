@@ -1,7 +1,7 @@
 """Mixers whose sequences hold a state of constant size: linear attention, state-space models, short convolutions."""
 
 from math import ceil
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rooflinekit.specs.mixers.base import MixerBase, Module, Product, State
 from rooflinekit.specs.spec import Count, Positive
@@ -11,9 +11,11 @@ class Recurrent(MixerBase):
     """A mixer with a convolution over a few tokens and a scan over a state.
 
     ``state_bytes`` is the width of a state value (engines keep it in 32 bits unless the model says otherwise), and
-    ``conv_state_bytes`` that of the last inputs of the convolution.
+    ``conv_state_bytes`` that of the last inputs of the convolution. ``flops_per_state_value`` are the operations of the
+    scan for one token and one value of the state.
     """
 
+    flops_per_state_value: ClassVar[float] = 0.0
     state_bytes: Positive = 4.0
     conv_state_bytes: Positive = 2.0
 
@@ -35,7 +37,7 @@ class Recurrent(MixerBase):
     @property
     def scan_flops_per_token(self) -> float:
         """Operations of the scan for one token."""
-        return 0.0
+        return self.flops_per_state_value * self.state_values
 
     @property
     def scan_elements_per_token(self) -> int:
@@ -49,15 +51,28 @@ class Recurrent(MixerBase):
         return scan, State((self.kernel - 1) * self.channels, self.conv_state_bytes)
 
 
-class GatedDeltaNet(Recurrent):
+class Convolved(Recurrent):
+    """A recurrent mixer whose convolution spans `conv_kernel` tokens."""
+
+    conv_kernel: Count
+
+    @property
+    def kernel(self) -> int:
+        """Tokens that the convolution spans."""
+        return self.conv_kernel
+
+
+class GatedDeltaNet(Convolved):
     """Gated DeltaNet (Qwen3-Next, Qwen3.5): `key_heads` of `key_dim`, `value_heads` of `value_dim`."""
+
+    #: Decay, read, correct and write the matrix: an estimate.
+    flops_per_state_value: ClassVar[float] = 8.0
 
     kind: Literal["gated_deltanet"] = "gated_deltanet"
     key_heads: Count
     value_heads: Count
     key_dim: Count
     value_dim: Count
-    conv_kernel: Count
 
     @property
     def channels(self) -> int:
@@ -65,19 +80,9 @@ class GatedDeltaNet(Recurrent):
         return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
 
     @property
-    def kernel(self) -> int:
-        """Tokens that the convolution spans."""
-        return self.conv_kernel
-
-    @property
     def state_values(self) -> int:
         """One key x value matrix a value head."""
         return self.value_heads * self.key_dim * self.value_dim
-
-    @property
-    def scan_flops_per_token(self) -> float:
-        """Decay, read, correct and write the matrix: an estimate of 8 operations a value of the state."""
-        return 8.0 * self.state_values
 
     @property
     def scan_elements_per_token(self) -> int:
@@ -98,15 +103,17 @@ class GatedDeltaNet(Recurrent):
         return self.channels * self.conv_kernel + 2 * self.value_heads + self.value_dim
 
 
-class Mamba2(Recurrent):
+class Mamba2(Convolved):
     """Mamba-2 (Codestral-Mamba, Granite 4 H, Nemotron-H): `heads` of `head_dim`, `groups` of B and C `state` wide."""
+
+    #: Decay, add and read: an estimate.
+    flops_per_state_value: ClassVar[float] = 6.0
 
     kind: Literal["mamba2"] = "mamba2"
     heads: Count
     head_dim: Count
     groups: Count
     state: Count
-    conv_kernel: Count
     conv_bias: bool = True
 
     @property
@@ -120,19 +127,9 @@ class Mamba2(Recurrent):
         return self.inner + 2 * self.groups * self.state
 
     @property
-    def kernel(self) -> int:
-        """Tokens that the convolution spans."""
-        return self.conv_kernel
-
-    @property
     def state_values(self) -> int:
         """Inner width x state."""
         return self.inner * self.state
-
-    @property
-    def scan_flops_per_token(self) -> float:
-        """Decay, add and read: an estimate of 6 operations a value of the state."""
-        return 6.0 * self.state_values
 
     @property
     def scan_elements_per_token(self) -> int:
@@ -151,13 +148,15 @@ class Mamba2(Recurrent):
         return self.channels * (self.conv_kernel + self.conv_bias) + 3 * self.heads + self.inner
 
 
-class Mamba1(Recurrent):
+class Mamba1(Convolved):
     """Mamba-1 (Mamba, Falcon-Mamba, Jamba): `inner` channels with a state of `state` each, a time step of low rank."""
+
+    #: Decay, add and read: an estimate.
+    flops_per_state_value: ClassVar[float] = 6.0
 
     kind: Literal["mamba1"] = "mamba1"
     inner: Count
     state: Count
-    conv_kernel: Count
     dt_rank: Count | None = None
     inner_norms: bool = False
 
@@ -167,19 +166,9 @@ class Mamba1(Recurrent):
         return self.inner
 
     @property
-    def kernel(self) -> int:
-        """Tokens that the convolution spans."""
-        return self.conv_kernel
-
-    @property
     def state_values(self) -> int:
         """Inner width x state."""
         return self.inner * self.state
-
-    @property
-    def scan_flops_per_token(self) -> float:
-        """Decay, add and read: an estimate of 6 operations a value of the state."""
-        return 6.0 * self.state_values
 
     @property
     def scan_elements_per_token(self) -> int:
@@ -209,6 +198,9 @@ class Mamba1(Recurrent):
 class LightningAttention(Recurrent):
     """Lightning attention (MiniMax-M1, Text-01): linear attention with a matrix of `head_dim` squared a head."""
 
+    #: Write and read the matrix.
+    flops_per_state_value: ClassVar[float] = 4.0
+
     kind: Literal["lightning"] = "lightning"
     heads: Count
     head_dim: Count
@@ -217,11 +209,6 @@ class LightningAttention(Recurrent):
     def state_values(self) -> int:
         """One matrix a head."""
         return self.heads * self.head_dim**2
-
-    @property
-    def scan_flops_per_token(self) -> float:
-        """Write and read the matrix."""
-        return 4.0 * self.state_values
 
     @property
     def scan_elements_per_token(self) -> int:
@@ -242,22 +229,16 @@ class LightningAttention(Recurrent):
         return self.heads * self.head_dim
 
 
-class ShortConvolution(Recurrent):
+class ShortConvolution(Convolved):
     """Gated short convolution (LFM2) over `conv_kernel` tokens of `width` channels."""
 
     kind: Literal["shortconv"] = "shortconv"
     width: Count
-    conv_kernel: Count
 
     @property
     def channels(self) -> int:
         """Channels of the convolution."""
         return self.width
-
-    @property
-    def kernel(self) -> int:
-        """Tokens that the convolution spans."""
-        return self.conv_kernel
 
     @property
     def states(self) -> tuple[State, ...]:

@@ -202,6 +202,17 @@ def _lfm2_mixture(config: Config, layers: int, family: Family) -> Half:
     return Half([dense_block(config, family), moe], leading(config, layers))
 
 
+_LFM2 = LLAMA._replace(
+    mixers=_lfm2_mixers,
+    feedforwards=_lfm2_dense,
+    tied=True,
+    qk_norm="head",
+    kinds=_lfm2_kinds,
+    q_bias=False,
+    o_bias=False,
+)
+
+
 # ---- MiniMax-M1 and Text-01
 
 
@@ -258,24 +269,8 @@ FAMILIES: dict[str, Family] = {
     "granitemoehybrid": LLAMA._replace(
         mixers=_granite_mixers, feedforwards=_granite_feedforwards, extras=_granite_extras
     ),
-    "lfm2": LLAMA._replace(
-        mixers=_lfm2_mixers,
-        feedforwards=_lfm2_dense,
-        tied=True,
-        qk_norm="head",
-        kinds=_lfm2_kinds,
-        q_bias=False,
-        o_bias=False,
-    ),
-    "lfm2_moe": LLAMA._replace(
-        mixers=_lfm2_mixers,
-        feedforwards=_lfm2_mixture,
-        tied=True,
-        qk_norm="head",
-        kinds=_lfm2_kinds,
-        q_bias=False,
-        o_bias=False,
-    ),
+    "lfm2": _LFM2,
+    "lfm2_moe": _LFM2._replace(feedforwards=_lfm2_mixture),
     "minimax_m1": LLAMA._replace(mixers=_minimax_mixers, feedforwards=_minimax_mixture),
     "minimax_text_01": LLAMA._replace(mixers=_minimax_mixers, feedforwards=_minimax_mixture),
 }
