@@ -6,6 +6,8 @@ a file's key carries the unit that its datasheet prints and is converted once, h
 
 import math
 
+PICO = 1e-12
+NANO = 1e-9
 MICRO = 1e-6
 MILLI = 1e-3
 MEGA = 1e6
@@ -18,7 +20,7 @@ BITS_PER_BYTE = 8.0
 
 _PREFIXES = ((1e15, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (1e3, "k"), (1.0, ""))
 _BINARY = ((2.0**40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1.0, "bytes"))
-_TIMES = ((1.0, "s"), (MILLI, "ms"), (MICRO, "us"), (1e-9, "ns"))
+_TIMES = ((1.0, "s"), (MILLI, "ms"), (MICRO, "us"), (NANO, "ns"))
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -137,9 +137,9 @@ def test_kv_of_a_summary_from_standard_input(rooflinekit):
 
 
 def test_devices_list_shows_all(rooflinekit):
-    """All 109 devices, and those not on sale yet are marked."""
+    """All 116 devices, and those not on sale yet are marked."""
     text = lines(rooflinekit("devices list"))
-    assert text[-1] == "109 devices"
+    assert text[-1] == "116 devices"
     assert [line.split()[0] for line in text[2:-1]] == list(rk.list_devices())
     assert {line.split()[0] for line in text if line.endswith("announced")} == {
         name for name in rk.list_devices() if rk.load_device(name).status == "announced"

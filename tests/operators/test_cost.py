@@ -29,7 +29,7 @@ def test_bytes_are_the_sum_of_their_kinds():
     """Weights, activations and KV add up."""
     work = {"weight_bytes": {ONE: 5.0}, "activation_bytes": {TOKENS: 7.0}, "kv_bytes": {TOKENS: 11.0}}
     plan = assemble([Operator("a", "product", "bf16", work)])
-    assert plan.bytes.tolist() == [[5.0, 18.0]]
+    assert plan.bytes.tolist() == [[5.0, 18.0, 0.0]]  # sequences are always a feature
 
 
 @pytest.mark.parametrize(

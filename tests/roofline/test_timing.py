@@ -21,7 +21,7 @@ LAWS = Efficiency(
     name="by hand",
     products={
         "bf16": {"compute": 0.8, "memory": 0.9, "launch_us": 4, "exponent": 2},
-        "fp8": {"compute": 0.7, "memory": 0.8, "launch_us": 6, "exponent": 3, "quantisation_bytes_per_element": 10},
+        "fp8": {"compute": 0.7, "memory": 0.8, "launch_us": 6, "exponent": 3, "quantisation_ps_per_element": 10, "inner_ns_per_element": 0.5},
     },
     attention={
         "compute": 0.6,
@@ -29,7 +29,7 @@ LAWS = Efficiency(
         "activation": 0.5,
         "launch_us": 9,
         "softmax_flops_per_score": 100,
-        "context_offset_tokens": 20,
+        "tile_tokens": 1020,
     },
     norm={"memory": 0.5, "launch_us": 2},
     rotary={"memory": 0.4, "launch_us": 3},
@@ -56,7 +56,7 @@ TABLE = [
     (D.prefill(1000),   "gate_up_proj",   36 * 4e-6 + math.hypot(GATE_FLOPS / (0.8 * F), GATE_BYTES / (0.9 * B))),
     (FP8.prefill(1000), "gate_up_proj",   36 * 6e-6 + ((GATE_FLOPS / (0.7 * 2 * F)) ** 3
                                                        + (GATE_FP8_BYTES / (0.8 * B)) ** 3) ** (1 / 3)
-                                          + 36 * 1000 * 4096 * 10 / B),
+                                          + 36 * 1000 * 4096 * 10e-12 + 36 * 4096 * 0.5e-9),
     (D.prefill(1000),   "block_norm",     72 * (2e-6 + (2 * 4 * 1000 * 4096 + 2 * 4096) / (0.5 * B))),
     (D.prefill(1000),   "qk_norm_rotary", 36 * (3e-6 + (2 * 2 * 1000 * 5120 + 2 * 256) / (0.4 * B))),
     (D.prefill(1000),   "silu_mul",       36 * (1e-6 + 2 * 3 * 1000 * 12288 / (0.3 * B))),

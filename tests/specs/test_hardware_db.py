@@ -50,11 +50,11 @@ def test_every_shipped_device_passes_the_linter(name):
     assert lint.lint_device(device(name), SOURCES, PATHS[name]) == ()
 
 
-def test_the_database_holds_109_devices_of_seven_vendors():
+def test_the_database_holds_116_devices_of_seven_vendors():
     """No file is lost, and no two share an id."""
     count = Counter(path.parent.name for path in PATHS.values())
-    assert count == {"nvidia": 58, "apple": 20, "amd": 14, "intel": 7, "google": 5, "aws": 4, "generic": 1}
-    assert sum(count.values()) == len({device(name).id for name in PATHS}) == 109
+    assert count == {"nvidia": 63, "apple": 22, "amd": 14, "intel": 7, "google": 5, "aws": 4, "generic": 1}
+    assert sum(count.values()) == len({device(name).id for name in PATHS}) == 116
 
 
 def test_two_devices_are_only_announced():

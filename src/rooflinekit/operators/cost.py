@@ -14,13 +14,15 @@ Real = float | Matrix
 class Feature(NamedTuple):
     """One number of a step that work is linear in; the other fields complete the kinds that need them.
 
-    ``form`` is the form of attention that a group uses, ``detail`` the numbers that a kind is made from.
+    ``form`` is the form of attention that a group uses, ``detail`` the numbers that a kind is made from, ``tile`` the
+    rows of K and V that a kernel takes at once: a timing fills it in, since it belongs to the kernel.
     """
 
     kind: str
     window: int | None = None
     form: str = ""
     detail: tuple[float, ...] = ()
+    tile: float = 0.0
 
     def __str__(self) -> str:
         """Name it as `explain()` prints it."""
@@ -35,7 +37,7 @@ class Feature(NamedTuple):
 
 
 #: Kind of feature -> its name in words, where that is another.
-_SAID = {"experts": "distinct experts", "rows_read": "rows read"}
+_SAID = {"experts": "distinct experts", "rows_read": "rows read", "short_rows": "rows short of a tile"}
 ONE = Feature("pass")
 TOKENS = Feature("tokens")
 SEQUENCES = Feature("sequences")
@@ -53,6 +55,7 @@ QUANTITIES = (
     "state_bytes",
     "scores",
     "input_elements",
+    "inner_elements",
 )
 
 
@@ -79,7 +82,8 @@ class Operator(NamedTuple):
 class Plan:
     """Coefficients of every operator of a forward pass: work = coefficients @ features, exact in float64.
 
-    ``kv_row_bytes`` is one row of K and V for each sequence, which prices a context offset; it is no traffic itself.
+    ``kv_row_bytes`` is one row of K and V for each row that a sequence is short of a kernel's tile, ``inner_elements``
+    the inner width of a product for each launch: both price what a kernel does, and are no traffic.
     """
 
     rows: tuple[Row, ...]
@@ -93,6 +97,7 @@ class Plan:
     state_bytes: Matrix
     scores: Matrix
     input_elements: Matrix
+    inner_elements: Matrix
 
     @property
     def bytes(self) -> Matrix:
@@ -115,7 +120,8 @@ def assemble(operators: Iterable[Operator]) -> Plan:
         key = (operator.name, operator.op_class, operator.dtype, _frozen(operator.work))
         first, times = merged.get(key, (operator, 0))
         merged[key] = (first, times + operator.times)
-    columns = tuple(dict.fromkeys(f for one, _ in merged.values() for terms in one.work.values() for f in terms))
+    found = (feature for one, _ in merged.values() for terms in one.work.values() for feature in terms)
+    columns = tuple(dict.fromkeys((*found, SEQUENCES)))
     matrices = {quantity: _matrix(quantity, merged.values(), columns) for quantity in QUANTITIES}
     return Plan(rows=_rows([one for one, _ in merged.values()]), features=columns, **matrices)
 

@@ -33,8 +33,9 @@ class Deployment(Settled):
     engine : str, optional
         ``"vllm"`` or ``"vllm-0.31"``: whose efficiency to prefer. None takes the device's default entry.
     weights : str, optional
-        Format of the linear layers' weights (``"bf16"``, ``"fp8"``, ``"int8"``, ``"int4"``, ...). None is the
-        checkpoint's dtype. Embedding, output layer and norms stay in the checkpoint's dtype.
+        Format of the linear layers' weights (``"bf16"``, ``"fp8"``, ``"int8"``, ``"int4"``, ...): embedding, output
+        layer and norms stay in the checkpoint's dtype. Or a recipe, which says what these and single layers are held
+        in: a GGUF file type (``"q4_k_m"``, ``"q8_0"``), ``"mlx-4bit"``, ``"mlc-q4f16"``. None is the checkpoint's own.
     kv_cache : str, optional
         Dtype of the KV cache; None is the model's own dtype, whatever format the weights are in.
     compute : str, optional

@@ -150,10 +150,9 @@ def _memory(row: OperatorEstimate) -> Term:
         kinds["state bytes"] = plan.state_bytes
     counts = [term for name, matrix in kinds.items() if (term := _count(row, name, matrix, "B")).value]
     moved = [number(term.value) for term in counts]
-    if law.context_offset_tokens:
-        extra = value * law.bytes_per_s - sum(term.value for term in counts)
-        moved.append(number(extra))
-        counts.append(Term(f"K and V of {law.context_offset_tokens:g} more tokens", extra, units.si(extra, "B"), ""))
+    if law.tile_tokens and (short := _count(row, f"rows short of a tile of {law.tile_tokens:g}", plan.kv_row_bytes, "B")).value:
+        moved.append(number(short.value))
+        counts.append(short)
     rate = f"({number(law.memory)} * {number(law.peak_bytes_per_s)})"
     work = f"({' + '.join(moved)})" if len(moved) > 1 else "".join(moved) or "0"
     return Term("memory", value, units.duration(value), f"{work} / {rate}", _bandwidth(row), tuple(counts))
@@ -161,17 +160,26 @@ def _memory(row: OperatorEstimate) -> Term:
 
 def _serial(row: OperatorEstimate) -> Term:
     plan, law = row.estimate.timing.plan, row.estimate.timing.row_laws[row.index]
-    value, bandwidth = row.serial_time_s, number(law.peak_bytes_per_s)
-    if law.activation is not None:
-        kinds = {"bytes of queries and outputs": plan.activation_bytes, "weight bytes": plan.weight_bytes}  # of sinks
-        counts = [term for name, matrix in kinds.items() if (term := _count(row, name, matrix, "B")).value]
-        work = (
-            f"({' + '.join(number(term.value) for term in counts) or '0'}) / ({number(law.activation)} * {bandwidth})"
-        )
-        return Term("queries and outputs", value, units.duration(value), work, "", tuple(counts))
-    count = _count(row, "input values", plan.input_elements, "")
-    work = f"{number(count.value)} * {number(law.quantisation_bytes_per_element)} / {bandwidth}"
-    return Term("quantising the input", value, units.duration(value), work, "", (count,))
+    if law.activation is None:
+        return _inner(row)
+    value, rate = row.serial_time_s, f"({number(law.activation)} * {number(law.peak_bytes_per_s)})"
+    kinds = {"bytes of queries and outputs": plan.activation_bytes, "weight bytes": plan.weight_bytes}  # of sinks
+    counts = [term for name, matrix in kinds.items() if (term := _count(row, name, matrix, "B")).value]
+    work = f"({' + '.join(number(term.value) for term in counts) or '0'}) / {rate}"
+    return Term("queries and outputs", value, units.duration(value), work, "", tuple(counts))
+
+
+def _inner(row: OperatorEstimate) -> Term:
+    """Explain what a product pays beside its work: quantising its input, the serial part of its sums."""
+    plan, law = row.estimate.timing.plan, row.estimate.timing.row_laws[row.index]
+    priced = (
+        ("input values quantised", plan.input_elements, law.quantisation_ps_per_element * units.PICO),
+        ("inner width of all launches", plan.inner_elements, law.inner_ns_per_element * units.NANO),
+    )
+    counts = [(_count(row, label, matrix, ""), price) for label, matrix, price in priced if price]
+    work = " + ".join(f"{number(count.value)} * {number(price)}" for count, price in counts)
+    value = row.serial_time_s
+    return Term("input and inner sums", value, units.duration(value), work, "", tuple(count for count, _ in counts))
 
 
 def _count(row: OperatorEstimate, label: str, matrix: Matrix, unit: str) -> Term:

@@ -12,6 +12,7 @@ from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.precision import DTYPES, KV_FORMATS, PLAIN, Precision, one_of, weight_format
 from rooflinekit.specs.quantisation import PLAIN_FORMAT, Quantisation
+from rooflinekit.specs.recipes import recipe_of, write_scheme
 
 EFFICIENCIES = ("calibrated", "measured", "datasheet")
 
@@ -35,8 +36,9 @@ class Resolved(NamedTuple):
 def resolve_precision(model: Model, device: Device, choices: Choices) -> Resolved:
     """Settle the dtypes: the checkpoint's, unless told otherwise; FP16 where the device has no BF16 rate but that."""
     notes: list[str] = []
-    own = model.quantisation if choices.weights is None else None
-    stored = choices.weights or (own.default if own else None) or model.dtype or "bf16"
+    recipe = None if choices.weights is None else recipe_of(choices.weights)
+    own = model.quantisation if recipe is None else write_scheme(recipe, model)
+    stored = recipe.default if recipe else (own.default if own else None) or model.dtype or "bf16"
     if choices.weights is None and model.dtype is None:
         notes.append(f"{model.id} names no dtype: bf16 taken, as engines do")
     dtype = stored if stored in PLAIN else model.dtype or "bf16"

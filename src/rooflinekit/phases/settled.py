@@ -95,10 +95,10 @@ class Settled:
         """Dtypes of weights, cache, activations and arithmetic."""
         return self._resolved.precision
 
-    @cached_property
+    @property
     def plan(self) -> Plan:
         """Operators of one pass and their coefficients."""
-        return plan(self.model, self.precision)
+        return self.timing.plan
 
     @cached_property
     def floor(self) -> Floor:
@@ -111,7 +111,7 @@ class Settled:
         """The plan under this device's rates and laws; `timing.total_s` is the inner call of sweeps and simulators."""
         rates = resolve_rates(self.device, self.efficiency)
         laws = resolve_laws(self.device, self.engine, self.precision.weights.name, self.efficiency)
-        return compile_timing(self.plan, rates, laws)
+        return compile_timing(plan(self.model, self.precision), rates, laws)
 
     @cached_property
     def cache(self) -> CacheShape:

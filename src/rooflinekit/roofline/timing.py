@@ -1,7 +1,7 @@
 """Plan, device rates and laws become a Timing: matrices that turn the features of a step into seconds."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -47,9 +47,10 @@ class RowLaw:
     exponent: float
     basis: str
     softmax_flops_per_score: float = 0.0
-    context_offset_tokens: float = 0.0
+    tile_tokens: float = 0.0
     activation: float | None = None
-    quantisation_bytes_per_element: float = 0.0
+    quantisation_ps_per_element: float = 0.0
+    inner_ns_per_element: float = 0.0
 
     @property
     def flops_per_s(self) -> float:
@@ -207,18 +208,18 @@ def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
     def column(name: str) -> Matrix:
         return np.array([[getattr(law, name)] for law in row_laws], dtype=np.float64)
 
-    softmax, offset = column("softmax_flops_per_score"), column("context_offset_tokens")
-    work = plan.flops + plan.scores * softmax
+    work = plan.flops + plan.scores * column("softmax_flops_per_score")
     bandwidth = rates.bytes_per_s
     streamed = np.array([law.activation or np.inf for law in row_laws])[:, None] * bandwidth
     apart = np.isfinite(streamed)  # attention's queries and outputs do not overlap with its stream of K and V
-    traffic = np.where(apart, plan.kv_bytes, plan.bytes) + plan.kv_row_bytes * offset
+    traffic = np.where(apart, plan.kv_bytes, plan.bytes) + plan.kv_row_bytes
     serial = np.where(apart, plan.activation_bytes + plan.weight_bytes, 0.0) / streamed
-    serial = serial + plan.input_elements * column("quantisation_bytes_per_element") / bandwidth
+    serial = serial + plan.input_elements * column("quantisation_ps_per_element") * units.PICO
+    serial = serial + plan.inner_elements * column("inner_ns_per_element") * units.NANO
     with np.errstate(invalid="ignore"):
         compute = np.where(work == 0.0, 0.0, work / column("flops_per_s"))
     return Timing(
-        plan=plan,
+        plan=_tiled(plan, laws),
         rates=rates,
         laws=laws,
         row_laws=row_laws,
@@ -230,6 +231,15 @@ def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
     )
 
 
+def _tiled(plan: Plan, laws: Laws) -> Plan:
+    """Tell the features that count rows short of a tile how large the attention kernel's tile is."""
+    if not plan.kv_row_bytes.any():
+        return plan
+    tile = laws.attention()[0].tile_tokens
+    tiled = (one._replace(tile=tile) if one.kind == "short_rows" else one for one in plan.features)
+    return replace(plan, features=tuple(tiled))
+
+
 #: Class of operator -> its law in a dtype, for the classes whose compute and memory time are joined.
 _JOINED: Mapping[str, Callable[[Laws, str], tuple[ProductLaw | MixtureLaw | AttentionLaw, str]]] = {
     "product": Laws.product,
@@ -238,9 +248,10 @@ _JOINED: Mapping[str, Callable[[Laws, str], tuple[ProductLaw | MixtureLaw | Atte
 }
 _FURTHER = (
     "softmax_flops_per_score",
-    "context_offset_tokens",
+    "tile_tokens",
     "activation",
-    "quantisation_bytes_per_element",
+    "quantisation_ps_per_element",
+    "inner_ns_per_element",
 )
 
 

@@ -16,15 +16,16 @@ Exponent = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 class ProductLaw(Spec):
     """Constants of a matrix product, ``t0 + ((flops / (compute F))**p + (bytes / (memory B))**p)**(1/p)``.
 
-    ``quantisation_bytes_per_element`` is the price of quantising the product's input on the way in, in bytes of the
-    full bandwidth for each element; 0 where the engine has no such pass.
+    ``quantisation_ps_per_element`` is the price of quantising the product's input on the way in; 0 where the engine has
+    no such pass. ``inner_ns_per_element`` is the serial part of the sum over the inner width, paid once a launch.
     """
 
     compute: Fraction
     memory: Fraction
     launch_us: NotNegative
     exponent: Exponent = 2.0
-    quantisation_bytes_per_element: NotNegative = 0.0
+    quantisation_ps_per_element: NotNegative = 0.0
+    inner_ns_per_element: NotNegative = 0.0
 
 
 class AttentionLaw(Spec):
@@ -32,8 +33,8 @@ class AttentionLaw(Spec):
 
     ``memory`` is the rate of the K and V stream, ``activation`` that of queries and outputs, which do not overlap with
     it; None where they do, so that all bytes are one stream.
-    ``softmax_flops_per_score`` prices one score's softmax in FLOP at the attention's own rate, and
-    ``context_offset_tokens`` is what every sequence costs as if its context were that much longer.
+    ``softmax_flops_per_score`` prices one score's softmax in FLOP at the attention's own rate. ``tile_tokens`` is the
+    least number of rows of K and V that a sequence costs: the kernel reads them a tile at a time.
     """
 
     compute: Fraction
@@ -42,7 +43,7 @@ class AttentionLaw(Spec):
     launch_us: NotNegative
     exponent: Exponent = 2.0
     softmax_flops_per_score: NotNegative = 0.0
-    context_offset_tokens: NotNegative = 0.0
+    tile_tokens: NotNegative = 0.0
 
 
 class ElementwiseLaw(Spec):

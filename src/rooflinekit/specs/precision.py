@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 
 from rooflinekit.errors import InvalidInputError
@@ -113,6 +114,11 @@ def weight_format(name: str) -> WeightFormat:
     return known or WEIGHT_FORMATS[one_of("weights", name, WEIGHT_FORMATS)]
 
 
+def is_weight_format(name: str) -> bool:
+    """Tell whether a name is that of a format, listed or by its bits and group size."""
+    return name in WEIGHT_FORMATS or _by_name(name) is not None
+
+
 @cache
 def _by_name(name: str) -> WeightFormat | None:
     """Work out a format from its bits and group size."""
@@ -139,11 +145,12 @@ def kv_bytes_per_value(name: str) -> float:
 
 
 def one_of(argument: str, name: str, choices: Iterable[str]) -> str:
-    """Return `name` where it is one of the choices, else raise an error that lists them."""
+    """Return `name` where it is one of the choices, else raise an error that lists them, and the nearest again."""
     known = tuple(choices)
     if name not in known:
+        near = get_close_matches(name.lower(), known)
         message = f"{argument}={name!r} is not known: expected one of {', '.join(known)}"
-        raise InvalidInputError(message)
+        raise InvalidInputError(f"{message}; did you mean {' or '.join(near)}?" if near else message)
     return name
 
 

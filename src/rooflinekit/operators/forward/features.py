@@ -74,12 +74,17 @@ def _rows(group: Amounts, feature: Feature) -> Real:
     return rows_read(group.new, group.context, feature.window)
 
 
+def _short_rows(group: Amounts, feature: Feature) -> Real:
+    return np.maximum(feature.tile - _rows(group, feature), 0.0)
+
+
 _COUNTS: dict[str, Callable[[Amounts, Feature], Real]] = {
     "tokens": lambda group, _: group.new,
     "sequences": lambda _group, _: 1.0,
     "sampled": lambda group, _: group.sampled,
     "scores": _scores,
     "rows_read": _rows,
+    "short_rows": _short_rows,
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rooflinekit.operators.attention import attention_flops, query_output_elements
-from rooflinekit.operators.cost import ONE, SEQUENCES, TOKENS, Feature, Operator
+from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import activation_elements, copy_bytes, rotary_elements
 from rooflinekit.operators.forward.rows import Work, elementwise, linear
 from rooflinekit.specs.mixers import GroupedQueryAttention
@@ -50,6 +50,6 @@ def _attention(mixer: GroupedQueryAttention, precision: Precision) -> Operator:
         "weight_bytes": {ONE: heads * mixer.sinks * precision.value_bytes},
         "activation_bytes": {TOKENS: moved},
         "kv_bytes": {rows: mixer.read_per_token * precision.kv_bytes},
-        "kv_row_bytes": {SEQUENCES: mixer.read_per_token * precision.kv_bytes},
+        "kv_row_bytes": {rows._replace(kind="short_rows"): mixer.read_per_token * precision.kv_bytes},
     }
     return Operator("attention", "attention", precision.attention_dtype, work, part=mixer.name)

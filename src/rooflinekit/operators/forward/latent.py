@@ -64,7 +64,7 @@ def _costs(mixer: LatentAttention, dtype: str, precision: Precision) -> tuple[fl
 
 def _feature(mixer: LatentAttention, costs: tuple[float, ...], kind: str, form: str) -> Feature:
     """Give a feature over the groups of one form; any row may be selected by some token, so all are expanded."""
-    capped = kind == "scores" or (kind == "rows_read" and form == "absorbed")
+    capped = kind == "scores" or (kind in {"rows_read", "short_rows"} and form == "absorbed")
     return Feature(kind, mixer.keys_seen if capped else None, form, costs)
 
 
@@ -97,7 +97,7 @@ def _absorbed(mixer: LatentAttention, precision: Precision, feature: OfForm) -> 
         "scores": {scores: float(mixer.heads)},
         "activation_bytes": {tokens: query_output_elements(1, mixer.heads, key, value) * precision.value_bytes},
         "kv_bytes": {rows: mixer.cached_per_token * precision.kv_bytes},
-        "kv_row_bytes": {feature("sequences", "absorbed"): mixer.cached_per_token * precision.kv_bytes},
+        "kv_row_bytes": {feature("short_rows", "absorbed"): mixer.cached_per_token * precision.kv_bytes},
     }
     return Operator("attention_absorbed", "attention", precision.attention_dtype, work, part=mixer.name)
 

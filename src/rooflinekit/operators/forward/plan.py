@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rooflinekit.operators.attention import attention_flops
-from rooflinekit.operators.cost import ONE, SAMPLED, SAMPLING, SEQUENCES, TOKENS, Feature, Operator, Plan, assemble
+from rooflinekit.operators.cost import ONE, SAMPLED, SAMPLING, TOKENS, Feature, Operator, Plan, assemble
 from rooflinekit.operators.elementwise import copy_bytes, norm_elements
 from rooflinekit.operators.forward.feedforward import dense, mixture
 from rooflinekit.operators.forward.grouped import grouped
@@ -135,6 +135,6 @@ def _summary(summary: Summary, precision: Precision) -> Iterator[Operator]:
         "flops": {scores: attention_flops(1, heads, width, width)},
         "scores": {scores: heads},
         "kv_bytes": {rows: 2.0 * summary.kv_heads * width * precision.kv_bytes},
-        "kv_row_bytes": {SEQUENCES: 2.0 * summary.kv_heads * width * precision.kv_bytes},
+        "kv_row_bytes": {Feature("short_rows"): 2.0 * summary.kv_heads * width * precision.kv_bytes},
     }
     yield Operator("attention", "attention", precision.attention_dtype, cache, summary.layers)

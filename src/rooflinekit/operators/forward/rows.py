@@ -22,6 +22,7 @@ def linear(shape: Product, precision: Precision, layer: int | None, part: str = 
         "weight_bytes": {ONE: weights + shape.bias * precision.value_bytes},
         "activation_bytes": {TOKENS: elements * precision.value_bytes},
         "input_elements": {TOKENS: float(shape.inner)},
+        "inner_elements": {ONE: float(shape.inner)},
     }
     return Operator(shape.name, "product", dtype, work, part=part)
 
