@@ -1,7 +1,8 @@
 """Measure one NVIDIA GPU as src/rooflinekit/references/h200/MEASURED.md tells.
 
-``python tools/measure_h200.py FOLDER PART [PART ...] [--seconds LIMIT]`` adds rows to the tables in FOLDER. Parts:
-``check``, ``reproduce``, ``small``, ``steps``, ``fp8``, ``mixture``, ``moe-steps``. Needs PyTorch with CUDA and Triton.
+``python tools/measure_h200.py FOLDER PART [PART ...] [--seconds LIMIT]`` adds rows to the tables in FOLDER, which
+exists. Parts: ``check``, ``reproduce``, ``small-empty``, ``small-sized-1024`` and so on, ``steps``, ``fixed``,
+``fp8``, ``mixture``, ``moe-steps``; give each a process of its own. Needs PyTorch with CUDA and Triton.
 """
 # ruff: noqa: INP001, T201 - a script: no package, prints what it measures
 # ruff: noqa: ANN001, ANN201, ANN202, N803, PLR0917, PLR2004 - Triton kernels take bare pointers and sizes
@@ -37,7 +38,8 @@ STEP_COLUMNS = (
     "model", "weights", "phase", "batch", "prompt_tokens", "context_tokens", "seconds", "seconds_best", "seconds_worst",
 )  # fmt: skip
 SMALL_COLUMNS = (
-    "kernel", "compiled", "tokens", "width", "heads", "kv_heads", "head_dim", "launches", "bytes_moved", "seconds", "seconds_best",
+    "kernel", "compiled", "tokens", "width", "heads", "kv_heads", "head_dim", "launches", "bytes_moved", "seconds",
+    "seconds_best",
 )  # fmt: skip
 MIXTURE_COLUMNS = (
     "dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "distinct_experts_mean", "seconds",
@@ -176,14 +178,14 @@ def clean() -> None:
 # --- small kernels, fused by torch.compile ---------------------------------------------------------------------------
 
 
-def add_norm_plain(x, residual, weight):
+def add_norm(x, residual, weight):
     """Return the RMS norm of the sum, and the sum."""
     total = x.float() + residual.float()
     scaled = total * torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + EPS)
     return scaled.to(BF16) * weight, total.to(BF16)
 
 
-def norm_rotary_plain(x, weight, cosine, sine):
+def norm_rotary(x, weight, cosine, sine):
     """Norm every head, then turn it by its position."""
     wide = x.float()
     wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)
@@ -192,13 +194,13 @@ def norm_rotary_plain(x, weight, cosine, sine):
     return (wide * cosine + torch.cat((-right, left), -1) * sine).to(BF16)
 
 
-def rotary_plain(x, cosine, sine):
+def rotary(x, cosine, sine):
     """Turn every head by its position."""
     left, right = x.chunk(2, -1)
     return (x * cosine + torch.cat((-right, left), -1) * sine).to(BF16)
 
 
-def silu_mul_plain(x):
+def silu_mul(x):
     """Return SiLU of the first half times the second half."""
     gate, up = x.chunk(2, -1)
     return nn.silu(gate) * up
@@ -207,6 +209,29 @@ def silu_mul_plain(x):
 def quantised(x, inverse):
     """Return FP8 by a known scale."""
     return (x.float() * inverse).clamp(-FP8_MAX, FP8_MAX).to(FP8)
+
+
+def add_norm_fp8(x, residual, weight, inverse):
+    """As add_norm, with the norm leaving as FP8."""
+    normed, total = add_norm(x, residual, weight)
+    return quantised(normed, inverse), total
+
+
+def silu_mul_fp8(x, inverse):
+    """As silu_mul, leaving as FP8."""
+    return quantised(silu_mul(x), inverse)
+
+
+def quantise_tensor(x):
+    """Return FP8 and its scale, from the largest number of the tensor."""
+    scale = (x.abs().amax().float() / FP8_MAX).clamp(min=1e-12)
+    return quantised(x, 1.0 / scale), scale
+
+
+def quantise_token(x):
+    """Return FP8 and its scales, from the largest number of every row."""
+    scale = (x.abs().amax(-1, keepdim=True).float() / FP8_MAX).clamp(min=1e-12)
+    return quantised(x, 1.0 / scale), scale
 
 
 @functools.cache
@@ -219,37 +244,6 @@ def sized(function):
 def fixed(function):
     """Compile for the widths met; the count of tokens becomes an argument at its second value."""
     return torch.compile(function)
-
-
-add_norm, norm_rotary, rotary = sized(add_norm_plain), sized(norm_rotary_plain), sized(rotary_plain)
-silu_mul, quantise_static = sized(silu_mul_plain), sized(quantised)
-
-
-@sized
-def add_norm_fp8(x, residual, weight, inverse):
-    """As add_norm, with the norm leaving as FP8."""
-    normed, total = add_norm_plain(x, residual, weight)
-    return quantised(normed, inverse), total
-
-
-@sized
-def silu_mul_fp8(x, inverse):
-    """As silu_mul, leaving as FP8."""
-    return quantised(silu_mul_plain(x), inverse)
-
-
-@sized
-def quantise_tensor(x):
-    """Return FP8 and its scale, from the largest number of the tensor."""
-    scale = (x.abs().amax().float() / FP8_MAX).clamp(min=1e-12)
-    return quantised(x, 1.0 / scale), scale
-
-
-@sized
-def quantise_tokens(x):
-    """Return FP8 and its scales, from the largest number of every row."""
-    scale = (x.abs().amax(-1, keepdim=True).float() / FP8_MAX).clamp(min=1e-12)
-    return quantised(x, 1.0 / scale), scale
 
 
 @triton.jit
@@ -547,8 +541,8 @@ class Layer(NamedTuple):
 class Decoder:
     """A decoder as a serving engine runs it, with random weights."""
 
-    def __init__(self, shape: Shape, weights: str = "bf16") -> None:
-        self.shape, self.how = shape, weights
+    def __init__(self, shape: Shape, weights: str = "bf16", compiled: Callable = sized) -> None:
+        self.shape, self.how, self.compiled = shape, weights, compiled
         self.one = torch.ones((), device=DEVICE)
         self.mixture = self.sizes = None
         if shape.experts:
@@ -558,7 +552,6 @@ class Decoder:
         self.head = self.embedding if shape.tied else noise(shape.vocabulary, shape.hidden, scale=scale)
         self.norm = self.gain(shape.hidden)
         self.layers = [self.layer() for _ in range(shape.layers)]
-        self.routed: list[int] | None = None
 
     def gain(self, width: int) -> torch.Tensor:
         return 1.0 + noise(width, scale=0.1)
@@ -588,30 +581,31 @@ class Decoder:
         if self.how == "bf16":
             return x, None
         if self.how == "fp8-static":
-            return quantise_static(x, self.one), self.one
-        return quantise_tokens(x) if self.how == "fp8-dynamic-token" else quantise_tensor(x)
+            return self.compiled(quantised)(x, self.one), self.one
+        return self.compiled(quantise_token if self.how == "fp8-dynamic-token" else quantise_tensor)(x)
 
     def normed(self, x, residual, weight):
         if self.how == "fp8-static":
-            out, residual = add_norm_fp8(x, residual, weight, self.one)
+            out, residual = self.compiled(add_norm_fp8)(x, residual, weight, self.one)
             return (out, self.one), residual
-        out, residual = add_norm(x, residual, weight)
+        out, residual = self.compiled(add_norm)(x, residual, weight)
         return self.quantise(out), residual
 
-    def forward_part(self, operand, layer: Layer) -> torch.Tensor:
+    def forward_part(self, operand, layer: Layer, number: int) -> torch.Tensor:
         """Feed-forward of one layer."""
         if layer.experts:
-            ids, shares = self.mixture.route(layer.router(operand))
-            if self.routed is not None:
-                self.routed.append(ids.unique().numel())
+            layer.router(operand)  # random weights would route unevenly: the experts are drawn instead
+            ids, shares = self.mixture.route(self.draws[number])
             return self.mixture(operand[0], ids, shares, layer.experts, self.sizes)
         inner = layer.gate_up(operand)
         if self.how == "fp8-static":
-            return layer.down((silu_mul_fp8(inner, self.one), self.one))
-        return layer.down(self.quantise(silu_mul(inner)))
+            return layer.down((self.compiled(silu_mul_fp8)(inner, self.one), self.one))
+        return layer.down(self.quantise(self.compiled(silu_mul)(inner)))
 
     def turned(self, x, weight, tables):
-        return norm_rotary(x, weight, *tables) if self.shape.qk_norm else rotary(x, *tables)
+        if self.shape.qk_norm:
+            return self.compiled(norm_rotary)(x, weight, *tables)
+        return self.compiled(rotary)(x, *tables)
 
     def attention(self, qkv, layer: Layer, number: int, row: Row, tables) -> torch.Tensor:
         """Rotary, KV write and attention."""
@@ -640,8 +634,8 @@ class Decoder:
             mixed = self.attention(layer.qkv(operand), layer, number, row, tables)
             x = layer.out(self.quantise(mixed))
             operand, residual = self.normed(x, residual, layer.norms[1])
-            x = self.forward_part(operand, layer)
-        x, _ = add_norm(x, residual, self.norm)
+            x = self.forward_part(operand, layer, number)
+        x, _ = self.compiled(add_norm)(x, residual, self.norm)
         last = x.unflatten(0, (row.batch, row.new))[:, -1]
         return nn.linear(last, self.head).argmax(-1)
 
@@ -667,6 +661,7 @@ class Decoder:
         angles = torch.rand(count, 1, self.shape.head_dim, device=DEVICE) * 6.283
         tables = angles.cos().to(BF16), angles.sin().to(BF16)
         if self.mixture:
+            self.draws = [noise(count, self.shape.experts) for _ in self.layers]
             self.sizes = self.mixture.best(count, [layer.experts for layer in self.layers[:4]])
         return lambda: self.step(tokens, row, tables)
 
@@ -679,16 +674,7 @@ class Decoder:
             work = self.prepared(row)
             with sdpa_kernel(BACKENDS, set_priority=True):
                 taken = timed(work, 7 if row.prefill else 9)
-                if self.mixture:
-                    self.count_experts(work)
             table.add(self.shape.name, self.how, *row.cells(), *taken)
-
-    def count_experts(self, work: Callable[[], torch.Tensor]) -> None:
-        """Print how many experts a layer meets in one step."""
-        self.routed = []
-        work()
-        print("distinct experts a layer", statistics.fmean(self.routed), self.sizes)
-        self.routed = None
 
 
 def prefills(tokens=PREFILLS) -> list[Row]:
@@ -730,12 +716,21 @@ def measure_moe_steps(folder: Path, clock: Clock) -> None:
     clean()
 
 
+def measure_fixed(folder: Path, clock: Clock) -> None:
+    """Measure fewer BF16 steps with small kernels compiled for their widths."""
+    table = Table(folder / "fixed_width_steps.csv", STEP_COLUMNS)
+    rows = prefills((1, 128, 512, 2048, 8192)) + decodes(contexts=(2048,))
+    for shape in (*MODELS, QWEN_8B, LLAMA_8B):
+        Decoder(shape, compiled=fixed).measure(rows, table, clock)
+        clean()
+
+
 def reproduce(folder: Path, clock: Clock) -> None:
     """Measure steps of models that have been measured before, and list the kernels of three of them."""
     table = Table(folder / "reproduced_steps.csv", STEP_COLUMNS)
     for shape in (QWEN_8B, LLAMA_8B):
         decoder = Decoder(shape)
-        decoder.measure(prefills((1, 16, 128, 512, 2048)) + decodes((1, 8, 32), (512, 2048)), table, clock)
+        decoder.measure(prefills() + decodes(), table, clock)
         if shape is QWEN_8B:
             for row in (Row(1, 2048, 2048), Row(1, 1, 2048), Row(32, 1, 2048)):
                 profile(decoder, row)
@@ -771,11 +766,10 @@ def small_kernels(how: Callable, tokens: int, width: int, head_dim: int = 128, k
     heads, inter = width // head_dim, 3 * width
     gain, head_gain = 1.0 + noise(width, scale=0.1), 1.0 + noise(head_dim, scale=0.1)
     pairs = [(noise(tokens, width), noise(tokens, width)) for _ in range(BUFFERS)]
-    yield Small(
-        "add_rmsnorm", [lambda p=p: how(add_norm_plain)(*p, gain) for p in pairs], 1, 2 * (4 * tokens + 1) * width
-    )
+    yield Small("add_rmsnorm", [lambda p=p: how(add_norm)(*p, gain) for p in pairs], 1, 2 * (4 * tokens + 1) * width)
+    yield from small_fp8_kernels(how, pairs, gain)
     fused = [noise(tokens, 2 * inter) for _ in range(BUFFERS)]
-    yield Small("silu_mul", [lambda x=x: how(silu_mul_plain)(x) for x in fused], 1, 2 * 3 * tokens * inter)
+    yield Small("silu_mul", [lambda x=x: how(silu_mul)(x) for x in fused], 1, 2 * 3 * tokens * inter)
     del fused
     qkv = [noise(tokens, heads + 2 * kv_heads, head_dim) for _ in range(BUFFERS)]
     tables = noise(tokens, 1, head_dim), noise(tokens, 1, head_dim)
@@ -787,9 +781,29 @@ def small_kernels(how: Callable, tokens: int, width: int, head_dim: int = 128, k
     def turn(x, kernel, gains=()):
         return [kernel(part, *gains, *tables) for part in split(x)[:2]]
 
-    yield Small("head_norm_rotary", [lambda x=x: turn(x, how(norm_rotary_plain), (head_gain,)) for x in qkv], 2, moved)
-    yield Small("rotary", [lambda x=x: turn(x, how(rotary_plain)) for x in qkv], 2, moved)
+    yield Small("head_norm_rotary", [lambda x=x: turn(x, how(norm_rotary), (head_gain,)) for x in qkv], 2, moved)
+    yield Small("rotary", [lambda x=x: turn(x, how(rotary)) for x in qkv], 2, moved)
     yield kv_write(tokens, [(noise(tokens, kv_heads, head_dim), split(x)[2]) for x in qkv])
+
+
+def small_fp8_kernels(how: Callable, pairs: list, gain: torch.Tensor) -> Iterator[Small]:
+    """Yield the kernels that make FP8 operands; the scale of a whole tensor needs a second reading."""
+    numbers, one = pairs[0][0].numel(), torch.ones((), device=DEVICE)
+    yield Small("add_rmsnorm_fp8", [lambda p=p: how(add_norm_fp8)(*p, gain, one) for p in pairs], 1, 7 * numbers)
+    yield Small("quantise_static", [lambda p=p: how(quantised)(p[0], one) for p in pairs], 1, 3 * numbers)
+    yield Small("quantise_token", [lambda p=p: how(quantise_token)(p[0]) for p in pairs], 1, 3 * numbers)
+    tensor = [lambda p=p: how(quantise_tensor)(p[0]) for p in pairs]
+    yield Small("quantise_tensor", tensor, launches(tensor[0]), 5 * numbers)
+
+
+def launches(call: Callable[[], object]) -> int:
+    """Count the kernels of a call."""
+    call()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    return sum(kernel.count for kernel in seen.key_averages() if kernel.device_time_total)
 
 
 def kv_write(tokens: int, news: list) -> Small:
@@ -822,20 +836,19 @@ def repeated(small: Small) -> tuple[float, float, float]:
     return timed(work, 15, times)
 
 
-def measure_small(folder: Path, clock: Clock) -> None:
-    """Measure small kernels alone, compiled both ways."""
-    table = Table(folder / "small_kernels.csv", SMALL_COLUMNS)
+def measure_empty(folder: Path, _clock: Clock) -> None:
+    """Measure the launch of a kernel that does nothing."""
     x = noise(16)
     empty = Small("empty", [lambda: empty_kernel[1,](x)] * BUFFERS, 1, 0)
-    table.add("empty", "", "", "", "", "", "", 1, 0, *repeated(empty)[:2])
-    for how in (sized, fixed):
-        for width in (4096, 2048, 8192, 1024):
-            small_table(table, clock, how, width)
-            clean()
+    cells = ("empty", "", "", "", "", "", "", 1, 0)
+    Table(folder / "small_kernels.csv", SMALL_COLUMNS).add(*cells, *repeated(empty)[:2])
 
 
-def small_table(table: Table, clock: Clock, how: Callable, width: int) -> None:
+def measure_small(how: Callable, width: int, folder: Path, clock: Clock) -> None:
     """Measure the small kernels of one width, tokens rising."""
+    table = Table(folder / "small_kernels.csv", SMALL_COLUMNS)
+    for tokens in (512, 2048):  # a reduction over everything is compiled for the first counts it meets
+        how(quantise_tensor)(noise(tokens, width))
     for tokens in (1, 8, 32, 128, 512, 2048, 8192):
         for small in small_kernels(how, tokens, width):
             written = small.name.startswith("kv")
@@ -906,8 +919,14 @@ def check_fp8() -> None:
 PARTS = {
     "check": check,
     "reproduce": reproduce,
-    "small": measure_small,
+    "small-empty": measure_empty,
+    **{
+        f"small-{how.__name__}-{width}": functools.partial(measure_small, how, width)
+        for how in (sized, fixed)
+        for width in (1024, 2048, 4096, 8192)
+    },
     "steps": measure_steps,
+    "fixed": measure_fixed,
     "fp8": measure_fp8,
     "mixture": measure_mixture,
     "moe-steps": measure_moe_steps,

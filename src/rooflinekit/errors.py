@@ -29,6 +29,10 @@ class MissingFigureError(RooflinekitError, LookupError):
     """A time needs a figure that the device file does not hold; nothing is guessed from another field."""
 
 
+class CalibrationError(RooflinekitError, ValueError):
+    """A fit lands on a constant that no device can have: a counting or data fault."""
+
+
 class DoesNotFitError(RooflinekitError, ValueError):
     """Weights and KV cache together exceed the memory of the device."""
 

@@ -68,6 +68,8 @@ PUBLISHED = [
     (stored("qwen3-30b-a3b", "q4_k_m"), 18_554_258_719,     2e-3, "Qwen3-30B-A3B Q4_K_M: experts by layer"),
     (stored("qwen3-30b-a3b", "q8_0"), 32_480_690_176,       1e-3, "Qwen3-Coder-30B-A3B Q8_0"),
     (stored("qwen3-32b", "q8_0"),     34_811_744_256,       2e-4, "Qwen3-32B Q8_0, bytes of the tensors"),
+    (stored("gpt-oss-20b", "mxfp4_moe"), 12_101_070_356,    3e-3, "gpt-oss-20b MXFP4, 11.27 GiB: router, biases FP32"),
+    (stored("gpt-oss-120b", "mxfp4_moe"), 63_372_242_452,   3e-3, "gpt-oss-120b MXFP4, 59.02 GiB, likewise"),
     # llama-bench, column size (public logs)
     (stored("qwen2.5-0.5b", "q4_k_m"),  373.71 * MIB,       5e-4, "Qwen2.5-0.5B Q4_K_M: rows of 896 in Q5_0 and Q8_0"),
     (stored("tinyllama-1.1b", "q4_k_m"), 636.18 * MIB,      5e-4, "TinyLlama 1.1B Q4_K_M"),
@@ -114,6 +116,7 @@ TABLES = [
     ("llama-3.1-8b", "q4_k_m",     "q4_k",      "q6_k"),
     ("llama-3.1-8b", "q8_0",       "q8_0",      "q8_0"),
     ("llama-3.1-8b", "iq2_xs",     "iq2_xs",    "q5_k"),
+    ("gpt-oss-20b",  "mxfp4_moe",  "q8_0",      "q8_0"),
     ("llama-3.2-1b", "q4_k_m",     "q6_k",      "q6_k"),  # tied: one table, written as the output layer
     ("llama-3.2-1b", "q8_0",       "q8_0",      "q8_0"),
     ("qwen2.5-0.5b", "q4_k_m",     "q8_0",      "q8_0"),  # rows of 896 hold no block of 256
@@ -172,6 +175,15 @@ def test_eight_experts_have_wider_attention():
     assert [found.format_of(f"layers.9.self_attn.{name}_proj") for name in "qkvo"] == ["q4_k", "q8_0", "q8_0", "q5_k"]
     assert len(layers_in(found, "mlp.experts.down_proj", "q6_k", 32)) == 16
     assert found.format_of("layers.9.mlp.experts.gate_up_proj") == "q4_k"
+
+
+def test_mxfp4_is_for_routed_experts_alone():
+    """In MXFP4_MOE all but the routed experts is Q8_0: attention, shared experts, a dense first layer."""
+    found = scheme("glm-4.7-flash", "mxfp4_moe")
+    eight = ("layers.0.mlp.down_proj", "layers.9.mlp.shared_experts.down_proj", "layers.9.self_attn.o_proj")
+    four = ("layers.9.mlp.experts.gate_up_proj", "layers.9.mlp.experts.down_proj")
+    assert {found.format_of(path) for path in eight} == {"q8_0"}
+    assert {found.format_of(path) for path in four} == {"mxfp4"}
 
 
 def test_blocks_do_not_cross_a_row():

@@ -1,143 +1,246 @@
-"""Fit the constants that kernel rows determine: least squares on log time, each constant held to its physical range.
+"""Fit the constants of an Efficiency: robust least squares on log time, each constant held to what is physical.
 
 Needs scipy: ``pip install 'rooflinekit[calibrate]'``.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
-from rooflinekit.errors import InvalidInputError
-from rooflinekit.phases.deployment import Deployment
-from rooflinekit.phases.estimate import Estimate
-from rooflinekit.specs.efficiency import Efficiency
-from rooflinekit.specs.spec import Count, Fraction, Positive, Spec
-from rooflinekit.specs.yamlfile import check, read_mapping
+from rooflinekit.calibration.identify import Weakness, weaknesses
+from rooflinekit.calibration.observations import Observations
+from rooflinekit.errors import CalibrationError, InvalidInputError
+from rooflinekit.roofline.laws import Laws
+from rooflinekit.specs.catalog import load_generation
+from rooflinekit.specs.device import Device
+from rooflinekit.specs.efficiency import Covariance, Efficiency
 
 #: Constant -> the fields of an Efficiency that it sets; several share one where rows cannot tell them apart.
 Free = Mapping[str, Sequence[str]]
+#: Log error beyond which a measured value counts less and less: a kernel switch, a cold start.
+ROBUST = 0.15
+#: A fraction may be tried up to here, so that one above 1 is seen and refused rather than clipped.
+TRIED = 1.3
+#: Log error that a prior weighs against: as if each constant were measured once, to the prior's spread.
+NOISE = 0.05
+#: Parts of the best direct measurement that a fitted ceiling may be: beyond them it is a fault, not a result.
+ABOVE, BELOW = 1.1, 0.4
 
 
-class KernelRow(Spec):
-    """Seconds that one class of kernels took: `share` of the launches of some operators, over `steps` passes."""
-
-    name: str
-    phase: Literal["prefill", "decode"]
-    prompt_tokens: Positive | None = None
-    context_tokens: Positive | None = None
-    batch: Count = 1
-    steps: Count = 1
-    operators: tuple[str, ...] = Field(min_length=1)
-    share: Fraction = 1.0
-    seconds: Positive
-
-    @model_validator(mode="after")
-    def _sized(self) -> "KernelRow":
-        size = "prompt_tokens" if self.phase == "prefill" else "context_tokens"
-        if getattr(self, size) is None:
-            message = f"a {self.phase} row needs {size}"
-            raise ValueError(message)
-        return self
-
-    def step(self, deployment: Deployment) -> Estimate:
-        """Estimate the pass that the row was measured in."""
-        if self.phase == "prefill":
-            return deployment.prefill(self.prompt_tokens or 0, batch=self.batch)
-        return deployment.decode(self.context_tokens or 0, batch=self.batch)
-
-    def predicted_s(self, deployment: Deployment) -> float:
-        """Predict what was measured."""
-        step = self.step(deployment)
-        return self.steps * self.share * sum(float(step.operator(name).time_s) for name in self.operators)
+Fallbacks = Callable[[Device], tuple[Efficiency, ...]]
 
 
-class KernelTable(Spec):
-    """A file of kernel rows: one model on one device."""
-
-    source: str
-    model: str
-    device: str
-    rows: tuple[KernelRow, ...]
+def shipped_fallbacks(device: Device) -> tuple[Efficiency, ...]:
+    """Give the shipped entries of a device's generation, if there is one, and the universal ones."""
+    found = (load_generation(name) for name in (device.generation, "universal") if name)
+    return tuple(entry for entry in found if entry is not None)
 
 
 class Fit(NamedTuple):
-    """What a fit found: the efficiency, its free constants, and what each row leaves over, ln(predicted / measured)."""
+    """What a fit found.
+
+    ``constants`` are the free ones, ``residuals`` what each measured value leaves over, ln(predicted / measured), in
+    the order of the observations, ``weak`` what the data cannot tell apart.
+    """
 
     efficiency: Efficiency
     constants: Mapping[str, float]
-    residuals: Mapping[str, float]
+    residuals: NDArray[np.float64]
+    weak: tuple[Weakness, ...]
+
+    @property
+    def residual(self) -> float:
+        """Median absolute log residual."""
+        return float(np.median(np.abs(self.residuals)))
 
 
-def load_kernels(path: Path) -> KernelTable:
-    """Read a file of kernel rows."""
-    return check(KernelTable, read_mapping(path), str(path))
+@dataclass(frozen=True)
+class Problem:
+    """Observations, starting values and what may move: the misfit of any values."""
+
+    observations: tuple[Observations, ...]
+    start: Efficiency
+    free: Free
+    fallbacks: Fallbacks
+    weights: NDArray[np.float64]
+    begin: NDArray[np.float64]
+    prior: float | None
+
+    def residuals(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log of predicted over measured, for every value in turn."""
+        entry = with_constants(self.start, self.free, values)
+        parts = [
+            np.log(one.predicted_s(Laws((entry, *self.fallbacks(one.device)), "own")) / one.seconds)
+            for one in self.observations
+        ]
+        return np.concatenate(parts)
+
+    def misfit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weighted residuals, and how far each constant left where it began: what least squares sees."""
+        left = self.weights * self.residuals(values)
+        if self.prior is None:
+            return left
+        moved = np.log(np.maximum(values, 1e-9) / np.maximum(self.begin, 1e-9)) * (NOISE / self.prior)
+        return np.concatenate([left, moved])
 
 
-def fit_efficiency(deployment: Deployment, rows: Sequence[KernelRow], start: Efficiency, free: Free) -> Fit:
+def fit(
+    observations: Sequence[Observations],
+    start: Efficiency,
+    free: Free,
+    *,
+    fallbacks: Fallbacks | None = None,
+    weights: NDArray[np.float64] | None = None,
+    prior: float | None = None,
+    checked: bool = True,
+) -> Fit:
     r"""
-    Fit some constants of an efficiency to kernel rows; all others stay as `start` has them.
+    Fit some constants of an efficiency to measured seconds; all others stay as `start` has them.
 
-    .. math:: \min \sum_i w_i \left(\ln \hat t_i - \ln t_i\right)^2
+    .. math:: \min \sum_i \rho\left(w_i \left(\ln \hat t_i - \ln t_i\right)\right)
 
     Parameters
     ----------
-    deployment : Deployment
-        Model and device of the rows.
-    rows : sequence of KernelRow
-        Measured classes of kernels. Each weighs by its share of its phase's measured time: a class that takes little
-        of a pass may miss by more.
+    observations : sequence of Observations
+        Kernels, whole steps, single-stream rates, in any mixture.
     start : Efficiency
         Starting values, and the constants that stay.
     free : mapping
         Name of a constant -> the fields it sets, as ``"products.bf16.memory"``.
+    fallbacks : callable, optional
+        Device -> entries where constants come from that `start` lacks; the shipped generation's and universal ones.
+    weights : array, optional
+        Weight of each measured value; all 1 by default.
+    prior : float, optional
+        Spread of the logarithm of each constant around its start, where the start is knowledge (a shared entry).
+    checked : bool
+        Whether a constant that is not physical raises; if not, fractions are held at 1 and below.
 
     Returns
     -------
     fit : Fit
+        The efficiency carries the covariance of the free constants' logarithms.
 
     Raises
     ------
     InvalidInputError
-        Fewer rows than free constants.
+        Fewer values than free constants, or a constant that `start` lacks.
+    CalibrationError
+        A fraction above 1, or a ceiling above or far below its direct measurements: a counting or data fault.
 
     Notes
     -----
-    Fractions stay within (0, 1] and launches at or above 0: a fit that presses against 1 says counting or data fault.
+    :math:`\rho` is SciPy's soft L1: squares near zero, absolute values beyond 15%.
+
+    Examples
+    --------
+    >>> from rooflinekit.calibration import gb10_trace
+    >>> trace = gb10_trace()
+    >>> found = fit([trace], trace.device.efficiency[0], {"silu": ["activation.memory"]})
+    >>> print(f"{found.constants['silu']:.3f}")
+    0.925
     """
     from scipy.optimize import least_squares  # noqa: PLC0415 - an extra, and nothing else here needs it
 
-    if len(rows) < len(free):
-        message = f"{len(rows)} rows cannot determine {len(free)} constants: add rows, or free fewer"
+    count = sum(len(one) for one in observations)
+    if count < len(free) and prior is None:
+        message = f"{count} rows cannot determine {len(free)} constants: add rows, or free fewer"
         raise InvalidInputError(message)
-    names, begin = list(free), [_get(start, fields[0]) for fields in free.values()]
-    weights = np.sqrt(_weights(rows))
+    weighed = np.ones(count) if weights is None else weights
+    begin = np.array([constant(start, fields[0]) for fields in free.values()])
+    problem = Problem(tuple(observations), start, free, fallbacks or shipped_fallbacks, weighed, begin, prior)
+    low, high = zip(*(_range(fields[0], TRIED if checked else 1.0) for fields in free.values()), strict=True)
+    inside = np.clip(begin, np.array(low) * 1.01, np.array(high) * 0.99)
+    found = least_squares(
+        problem.misfit, inside, bounds=(low, high), loss="soft_l1", f_scale=ROBUST, x_scale=np.maximum(inside, 1e-3)
+    )
+    if checked:
+        for fields, value in zip(free.values(), found.x, strict=True):
+            check_physical(fields[0], float(value), observations[0].device)
+    return _result(problem, found.x, found.jac)
 
-    def misfit(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        tried = deployment.with_(efficiency=_with(start, free, values))
-        left = np.array([np.log(row.predicted_s(tried) / row.seconds) for row in rows], dtype=np.float64)
-        return np.multiply(weights, left)
 
-    high = [np.inf if fields[0].endswith("launch_us") else 1.0 for fields in free.values()]
-    found = least_squares(misfit, begin, bounds=([1e-6] * len(begin), high), x_scale=begin)
-    residuals = misfit(found.x) / weights
+def _result(problem: Problem, values: NDArray[np.float64], jacobian: NDArray[np.float64]) -> Fit:
+    names, residuals = list(problem.free), problem.residuals(values)
+    slopes = jacobian[: len(residuals)] * values  # by the logarithm of each constant
+    covariance = _covariance(slopes, residuals, problem.prior)
+    efficiency = with_constants(problem.start, problem.free, values)
+    held = Covariance(constants=tuple(map(tuple, problem.free.values())), log=tuple(map(tuple, covariance.tolist())))
     return Fit(
-        _with(start, free, found.x),
-        dict(zip(names, found.x.tolist(), strict=True)),
-        {f"{row.phase} {row.name}": float(left) for row, left in zip(rows, residuals, strict=True)},
+        efficiency.model_copy(update={"covariance": held}),
+        dict(zip(names, values.tolist(), strict=True)),
+        residuals,
+        weaknesses(names, slopes),
     )
 
 
-def _weights(rows: Sequence[KernelRow]) -> NDArray[np.float64]:
-    """Share of each row in the measured time of its phase."""
-    sums = {phase: sum(row.seconds for row in rows if row.phase == phase) for phase in ("prefill", "decode")}
-    return np.array([row.seconds / sums[row.phase] for row in rows])
+def _covariance(slopes: NDArray[np.float64], residuals: NDArray[np.float64], prior: float | None) -> NDArray[np.float64]:
+    """Covariance of the constants' logarithms; a direction that the data do not see is held to its prior."""
+    spread = max(1.4826 * float(np.median(np.abs(residuals))), 1e-6)
+    information = slopes.T @ slopes / spread**2
+    known = np.eye(len(information)) / (prior or np.log(2.0)) ** 2
+    inverse: NDArray[np.float64] = np.linalg.inv(information + known)
+    return inverse
 
 
-def _get(efficiency: Efficiency, field: str) -> float:
+def _range(field: str, most: float) -> tuple[float, float]:
+    """Give the range in which a constant is tried."""
+    name = field.rsplit(".", 1)[-1]
+    ranges = {
+        "compute": (1e-4, most),
+        "memory": (1e-4, most),
+        "activation": (1e-4, most),
+        "sustained": (0.2, 1.0),
+        "exponent": (1.0, 8.0),
+    }
+    return ranges.get(name, (0.0, np.inf))
+
+
+def check_physical(field: str, value: float, device: Device) -> None:
+    """
+    Refuse a constant that no device can have.
+
+    Raises
+    ------
+    CalibrationError
+        A fraction of a peak above 1, or a ceiling above or far below what was measured directly on the device.
+    """
+    name = field.rsplit(".", 1)[-1]
+    if name not in {"compute", "memory", "activation"}:
+        return
+    advice = "a counting or data fault: check dtype, units, shapes, and whether the data lay in a cache"
+    if value > 1.0:
+        message = f"{device.id} {field}: fitted at {value:.3f} of the datasheet peak, above 1: {advice}"
+        raise CalibrationError(message)
+    direct = direct_fraction(field, device)
+    if direct is not None and not BELOW * direct <= value <= ABOVE * direct:
+        way = "above every" if value > direct else "far below every"
+        message = f"{device.id} {field}: fitted at {value:.3f} of the peak, {way} direct measurement ({direct:.3f}): {advice}"
+        raise CalibrationError(message)
+
+
+def direct_fraction(field: str, device: Device) -> float | None:
+    """Give the best direct measurement of a ceiling as a part of the datasheet peak: products' arithmetic, reads."""
+    family, *path = field.split(".")
+    if family == "products" and path[-1] == "compute":
+        unit = "tops" if path[0].startswith("int") else "tflops"
+        peak = getattr(device.datasheet.peak_dense_tflops, path[0], None)
+        return _best(device, f"gemm_{path[0]}_{unit}", peak)
+    if path[-1] == "memory" and family in {"products", "mixtures", "attention"}:
+        return _best(device, "memory_read_gb_per_s", device.datasheet.bandwidth_gb_per_s)
+    return None
+
+
+def _best(device: Device, quantity: str, peak: float | None) -> float | None:
+    values = [row.value for row in device.measured if row.quantity == quantity]
+    return max(values) / peak if values and peak else None
+
+
+def constant(efficiency: Efficiency, field: str) -> float:
+    """Read a constant by its dotted name, as ``"products.bf16.memory"``."""
     value: Any = efficiency
     for part in field.split("."):
         value = getattr(value, part, None)
@@ -147,13 +250,20 @@ def _get(efficiency: Efficiency, field: str) -> float:
     return float(value)
 
 
-def _with(efficiency: Efficiency, free: Free, values: Sequence[float] | NDArray[np.float64]) -> Efficiency:
-    data = efficiency.model_dump()
+def with_constants(efficiency: Efficiency, free: Free, values: Sequence[float] | NDArray[np.float64]) -> Efficiency:
+    """Return a copy with some constants set; not validated, so that a fit may try what no device has."""
+    tree: dict[str, Any] = {}
     for fields, value in zip(free.values(), values, strict=True):
         for field in fields:
             *path, last = field.split(".")
-            place = data
+            place = tree
             for part in path:
-                place = place[part]
+                place = place.setdefault(part, {})
             place[last] = float(value)
-    return Efficiency.model_validate(data)
+    return _updated(efficiency, tree)
+
+
+def _updated(spec: Any, tree: Mapping[str, Any]) -> Any:  # noqa: ANN401 - laws and entries alike
+    changes = {name: _updated(getattr(spec, name), value) if isinstance(value, dict) else value for name, value in tree.items()}
+    return spec.model_copy(update=changes)
+

@@ -56,15 +56,20 @@ QUANTITIES = (
     "scores",
     "input_elements",
     "inner_elements",
+    "packed_weights",
 )
 
 
 class Row(NamedTuple):
-    """One operator: identical layers share a row, and its launches count them."""
+    """One operator: identical layers share a row, and its launches count them.
+
+    ``variant`` tells kernels of one class apart that an engine times apart: attention over an FP8 cache, or wide heads.
+    """
 
     name: str
     op_class: str
     dtype: str
+    variant: str = ""
 
 
 class Operator(NamedTuple):
@@ -76,6 +81,7 @@ class Operator(NamedTuple):
     work: Mapping[str, Mapping[Feature, Real]]
     times: int = 1
     part: str = ""
+    variant: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +89,8 @@ class Plan:
     """Coefficients of every operator of a forward pass: work = coefficients @ features, exact in float64.
 
     ``kv_row_bytes`` is one row of K and V for each row that a sequence is short of a kernel's tile, ``inner_elements``
-    the inner width of a product for each launch: both price what a kernel does, and are no traffic.
+    the inner width of a product for each launch, ``packed_weights`` the weights that are unpacked to be computed with:
+    they price what a kernel does, and are no traffic.
     """
 
     rows: tuple[Row, ...]
@@ -98,6 +105,7 @@ class Plan:
     scores: Matrix
     input_elements: Matrix
     inner_elements: Matrix
+    packed_weights: Matrix
 
     @property
     def bytes(self) -> Matrix:
@@ -142,5 +150,5 @@ def _rows(operators: list[Operator]) -> tuple[Row, ...]:
     rows = []
     for i, (name, one) in enumerate(zip(named, operators, strict=True)):
         label = name if named.count(name) == 1 else f"{name.removesuffix(']')} {named[: i + 1].count(name)}]"
-        rows.append(Row(label, one.op_class, one.dtype))
+        rows.append(Row(label, one.op_class, one.dtype, one.variant))
     return tuple(rows)

@@ -73,6 +73,7 @@ def resolve_rates(device: Device, efficiency: str | Efficiency) -> Rates:
         floor_flops_per_s={dtype: peak * highest for dtype, peak in device.flops_per_s.items()},
         cache_bytes=(device.datasheet.last_level_cache_mib or 0.0) * units.MIB,
         described=described,
+        vector_flops_per_s=device.vector_flops_per_s,
     )
 
 

@@ -18,6 +18,8 @@ from rooflinekit.specs.efficiency import (
 _LIKE = {"fp16": "bf16", "tf32": "bf16", "fp32": "bf16", "int8": "fp8", "fp6": "fp8", "fp4": "fp8", "int4": "fp8"}
 #: Formats whose weights are held as they are computed in: one entry serves both.
 _SAME = {"fp16": "bf16", "fp8-block": "fp8"}
+#: An entry of this format serves every format of its engine.
+ANY = "any"
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,12 @@ class Laws:
         message = f"no constants for {dtype} {family} in {', '.join(entry.name for entry in self.chain)}"
         raise NotCalibratedError(message)
 
-    def attention(self) -> tuple[AttentionLaw, str]:
-        """Return the attention law, and where it is from."""
+    def attention(self, variant: str = "") -> tuple[AttentionLaw, str]:
+        """Return the law of attention, or of a variant of its kernel where one is known, and where it is from."""
+        for entry in self.chain if variant else ():
+            law = getattr(entry, f"attention_{variant}")
+            if law is not None:
+                return law, f"{entry.name} attention_{variant}"
         return self._first("attention")  # type: ignore[return-value]
 
     def elementwise(self, op_class: str) -> tuple[ElementwiseLaw, str]:
@@ -72,6 +78,33 @@ class Laws:
             if entry.burst_ms is not None and entry.sustained is not None:
                 return entry.burst_ms, entry.sustained
         return None
+
+
+    @property
+    def gap_us(self) -> float:
+        """Pause before each launch, beside what kernels show."""
+        return self._number("gap_us")
+
+    @property
+    def step_us(self) -> float:
+        """Host's time for a pass."""
+        return self._number("step_us")
+
+    def _number(self, name: str) -> float:
+        found = (getattr(entry, name) for entry in self.chain)
+        return next((value for value in found if value is not None), 0.0)
+
+
+def format_kind(weights: str) -> str:
+    """Name the format under which constants are kept: one for all group sizes of a kind, and for kin of one rate.
+
+    >>> [format_kind(name) for name in ("fp16", "int4-g32-zp16", "mlx-4bit-g32", "fp8-block-64x64", "q4_k")]
+    ['bf16', 'int4', 'mlx-4bit', 'fp8', 'q4_k']
+    """
+    for stem in ("int4", "int8-weight-only", "fp8-block", "mlx-4bit", "mlx-8bit"):
+        if weights == stem or weights.startswith(f"{stem}-"):
+            return _SAME.get(stem, stem)
+    return _SAME.get(weights, weights)
 
 
 def choose(entries: Sequence[Efficiency], fallbacks: Sequence[Efficiency], engine: str | None, weights: str) -> Laws:

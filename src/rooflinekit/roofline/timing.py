@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rooflinekit import units
 from rooflinekit.errors import MissingFigureError
-from rooflinekit.operators.cost import Matrix, Plan
+from rooflinekit.operators.cost import ONE, Matrix, Plan
 from rooflinekit.roofline.law import floor_time, joined_time, power_limit_stretch
 from rooflinekit.roofline.laws import Laws
 from rooflinekit.specs.efficiency import AttentionLaw, MixtureLaw, ProductLaw
@@ -29,6 +29,7 @@ class Rates:
     floor_flops_per_s: Mapping[str, float]
     cache_bytes: float
     described: str
+    vector_flops_per_s: float = float("inf")
 
     def flops(self, dtype: str) -> float:
         """Return the peak in this dtype, or not-a-number where the file holds none."""
@@ -51,6 +52,8 @@ class RowLaw:
     activation: float | None = None
     quantisation_ps_per_element: float = 0.0
     inner_ns_per_element: float = 0.0
+    unpack_flops_per_weight: float = 0.0
+    vector_flops_per_flop: float = 0.0
 
     @property
     def flops_per_s(self) -> float:
@@ -185,23 +188,32 @@ class Floor:
     rates: Rates
 
     @cached_property
-    def _work(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds of operations at the highest clock, and compulsory bytes (weights, K and V, states), by feature."""
+    def _work(self) -> tuple[Matrix, Matrix]:
+        """Seconds of operations at the highest clock, and compulsory bytes (weights, K and V, states), by row."""
         plan = self.plan
         peaks = [self.rates.floor_flops_per_s.get(row.dtype, np.inf) for row in plan.rows]
-        compulsory = (plan.weight_bytes + plan.kv_bytes + plan.state_bytes).sum(axis=0)
-        return (plan.flops / np.array(peaks)[:, None]).sum(axis=0), compulsory
+        return plan.flops / np.array(peaks)[:, None], plan.weight_bytes + plan.kv_bytes + plan.state_bytes
+
+    def _bound(self, compute_s: Matrix, compulsory: Matrix) -> Matrix:
+        rates = self.rates
+        return np.asarray(floor_time(compute_s, compulsory, rates.cache_bytes, rates.floor_bytes_per_s))
 
     def seconds(self, x: Matrix) -> NDArray[np.float64]:
         """Seconds of each pass; without an arithmetic peak, those of memory alone."""
         compute, compulsory = self._work
-        bound = floor_time(compute @ x, compulsory @ x, self.rates.cache_bytes, self.rates.floor_bytes_per_s)
-        return np.atleast_1d(np.asarray(bound))
+        return np.atleast_1d(self._bound(compute.sum(axis=0) @ x, compulsory.sum(axis=0) @ x))
+
+    def rows_s(self, x: Matrix) -> Matrix:
+        """Seconds of every row alone, each with the whole cache to itself: what no kernel can beat."""
+        compute, compulsory = self._work
+        return self._bound(compute @ x, compulsory @ x)
 
 
 def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
     """Fold rates and constants into the plan's coefficients."""
-    row_laws = tuple(_row_law(row.op_class, row.dtype, rates, laws) for row in plan.rows)
+    kinds = {row[1:] for row in plan.rows}  # all but the name
+    by_kind = {kind: _row_law(*kind, rates, laws) for kind in kinds}
+    row_laws = tuple(by_kind[row[1:]] for row in plan.rows)
     needs = {row.dtype for row, flops in zip(plan.rows, plan.flops, strict=True) if flops.any()}
     missing = tuple(sorted(dtype for dtype in needs if dtype not in rates.flops_per_s))
 
@@ -218,6 +230,8 @@ def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
     serial = serial + plan.inner_elements * column("inner_ns_per_element") * units.NANO
     with np.errstate(invalid="ignore"):
         compute = np.where(work == 0.0, 0.0, work / column("flops_per_s"))
+    vector = plan.packed_weights * column("unpack_flops_per_weight") + plan.flops * column("vector_flops_per_flop")
+    compute = compute + vector / rates.vector_flops_per_s
     return Timing(
         plan=_tiled(plan, laws),
         rates=rates,
@@ -225,26 +239,35 @@ def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
         row_laws=row_laws,
         compute=compute,
         memory=traffic / column("bytes_per_s"),
-        launch=plan.launches * column("launch_s"),
+        launch=plan.launches * (column("launch_s") + laws.gap_us * units.MICRO) + _host(plan, laws),
         serial=serial,
         missing=missing,
     )
+
+
+def _host(plan: Plan, laws: Laws) -> Matrix:
+    """Put the host's time for a pass on its first row."""
+    host: Matrix = np.zeros_like(plan.launches)
+    if laws.step_us and ONE in plan.features:
+        host[0, plan.column(ONE)] = laws.step_us * units.MICRO
+    return host
 
 
 def _tiled(plan: Plan, laws: Laws) -> Plan:
     """Tell the features that count rows short of a tile how large the attention kernel's tile is."""
     if not plan.kv_row_bytes.any():
         return plan
-    tile = laws.attention()[0].tile_tokens
+    variant = next((row.variant for row in plan.rows if row.op_class == "attention"), "")
+    tile = laws.attention(variant)[0].tile_tokens
     tiled = (one._replace(tile=tile) if one.kind == "short_rows" else one for one in plan.features)
     return replace(plan, features=tuple(tiled))
 
 
 #: Class of operator -> its law in a dtype, for the classes whose compute and memory time are joined.
-_JOINED: Mapping[str, Callable[[Laws, str], tuple[ProductLaw | MixtureLaw | AttentionLaw, str]]] = {
-    "product": Laws.product,
-    "mixture": Laws.mixture,
-    "attention": lambda laws, _: laws.attention(),
+_JOINED: Mapping[str, Callable[[Laws, str, str], tuple[ProductLaw | MixtureLaw | AttentionLaw, str]]] = {
+    "product": lambda laws, dtype, _: laws.product(dtype),
+    "mixture": lambda laws, dtype, _: laws.mixture(dtype),
+    "attention": lambda laws, _, variant: laws.attention(variant),
 }
 _FURTHER = (
     "softmax_flops_per_score",
@@ -252,13 +275,16 @@ _FURTHER = (
     "activation",
     "quantisation_ps_per_element",
     "inner_ns_per_element",
+    "unpack_flops_per_weight",
+    "vector_flops_per_flop",
 )
 
 
-def _row_law(op_class: str, dtype: str, rates: Rates, laws: Laws) -> RowLaw:
+def _row_law(op_class: str, dtype: str, variant: str, rates: Rates, laws: Laws) -> RowLaw:
     peak, bandwidth = rates.flops(dtype), rates.bytes_per_s
     if op_class in _JOINED:
-        law, basis = _JOINED[op_class](laws, dtype)
+        law, basis = _JOINED[op_class](laws, dtype, variant)
+        peak = rates.flops_per_s.get(getattr(law, "peak", None) or dtype, peak)
         launch = law.launch_us * units.MICRO
         further = {name: getattr(law, name) for name in _FURTHER if hasattr(law, name)}
         return RowLaw(law.compute, peak, law.memory, bandwidth, launch, law.exponent, basis, **further)

@@ -102,9 +102,17 @@ class Device(Spec):
 
     @property
     def flops_per_s(self) -> dict[str, float]:
-        """Dense datasheet peaks by arithmetic dtype, in FLOP/s."""
+        """Dense datasheet peaks by arithmetic dtype, in FLOP/s; those with FP16 accumulation by their own names."""
         peaks = self.datasheet.peak_dense_tflops
-        return {dtype: peak * units.TERA for dtype in DTYPES if (peak := getattr(peaks, dtype)) is not None}
+        names = (*DTYPES, "fp16_acc16", "fp8_acc16")
+        return {dtype: peak * units.TERA for dtype in names if (peak := getattr(peaks, dtype)) is not None}
+
+    @property
+    def vector_flops_per_s(self) -> float:
+        """FP32 peak of the vector units; infinity where no figure is known, so that nothing is priced at it."""
+        peaks = self.datasheet.peak_dense_tflops
+        known = peaks.fp32_vector or peaks.fp32
+        return float("inf") if known is None else known * units.TERA
 
     @property
     def bytes_per_s(self) -> float:

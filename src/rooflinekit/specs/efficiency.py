@@ -18,6 +18,10 @@ class ProductLaw(Spec):
 
     ``quantisation_ps_per_element`` is the price of quantising the product's input on the way in; 0 where the engine has
     no such pass. ``inner_ns_per_element`` is the serial part of the sum over the inner width, paid once a launch.
+    ``peak`` is the datasheet peak that `compute` is a part of, where it is not that of the product's own dtype: engines
+    that quantise their inputs to integers on the way compute at ``int8``, FP16 accumulation at ``fp16_acc16``.
+    ``unpack_flops_per_weight`` is what unpacking a weight of a packed format costs, and ``vector_flops_per_flop`` what
+    the product itself keeps the vector units busy with (scaling sums of blocks), both in FLOP at the FP32 vector peak.
     """
 
     compute: Fraction
@@ -26,6 +30,9 @@ class ProductLaw(Spec):
     exponent: Exponent = 2.0
     quantisation_ps_per_element: NotNegative = 0.0
     inner_ns_per_element: NotNegative = 0.0
+    unpack_flops_per_weight: NotNegative = 0.0
+    vector_flops_per_flop: NotNegative = 0.0
+    peak: str | None = None
 
 
 class AttentionLaw(Spec):
@@ -60,6 +67,9 @@ class MixtureLaw(Spec):
     memory: Fraction
     launch_us: NotNegative
     exponent: Exponent = 1.0
+    unpack_flops_per_weight: NotNegative = 0.0
+    vector_flops_per_flop: NotNegative = 0.0
+    peak: str | None = None
 
 
 class MixtureLaws(Spec):
@@ -82,22 +92,53 @@ class ProductLaws(Spec):
     fp32: ProductLaw | None = None
 
 
+class Covariance(Spec):
+    """What a fit leaves open: the covariance of the logarithms of its free constants, each a list of fields it sets."""
+
+    constants: tuple[tuple[str, ...], ...]
+    log: tuple[tuple[float, ...], ...]
+
+
+class Spread(Spec):
+    """Standard deviation of ln(predicted / measured) on data that were not fitted, by class and by whole pass.
+
+    A class's is that of one row of a pass (the launches of a row share their fate), a pass's is what all rows share.
+    """
+
+    product: NotNegative | None = None
+    attention: NotNegative | None = None
+    mixture: NotNegative | None = None
+    small: NotNegative | None = None
+    prefill: NotNegative | None = None
+    decode: NotNegative | None = None
+
+
 class Evidence(Spec):
-    """Where one constant comes from, how many points it was fitted on and what they leave over."""
+    """Where one constant comes from, how many points it was fitted on and what they leave over.
+
+    ``direct`` is a direct measurement of the same figure, as a part of the datasheet peak; ``note`` explains a
+    difference above 10%.
+    """
 
     constant: str
     source: str
     points: int = Field(default=0, ge=0)
     residual: float | None = None
+    direct: float | None = None
     note: str = ""
 
 
 class Efficiency(Spec):
     """Laws of one (device, engine, format), or of a generation, or the universal ones.
 
+    ``attention_fp8`` is attention over a cache held in FP8, ``attention_wide`` that of heads wider than 256, where those
+    are known; else ``attention`` serves all.
+
     A law left out is taken from the generation's entry, then from the universal one. ``burst_ms`` and ``sustained``
     describe the power limit: compute work runs at the burst rate until that budget is used, then at ``sustained`` of
-    that rate. None means no such limit was seen.
+    that rate. None means no such limit was seen. ``gap_us`` is the pause before each launch that no kernel row shows,
+    ``step_us`` the host's time for a pass; None is that of the next entry, and 0 where none has it. ``family`` names
+    the devices that an engine's shared entry is for.
     """
 
     name: str
@@ -107,11 +148,18 @@ class Efficiency(Spec):
     products: ProductLaws = ProductLaws()
     mixtures: MixtureLaws = MixtureLaws()
     attention: AttentionLaw | None = None
+    attention_fp8: AttentionLaw | None = None
+    attention_wide: AttentionLaw | None = None
     norm: ElementwiseLaw | None = None
     rotary: ElementwiseLaw | None = None
     activation: ElementwiseLaw | None = None
     cache_write: ElementwiseLaw | None = None
+    family: str = ""
+    gap_us: NotNegative | None = None
+    step_us: NotNegative | None = None
     burst_ms: NotNegative | None = None
     sustained: Fraction | None = None
     fitted_on: str = ""
     evidence: tuple[Evidence, ...] = ()
+    covariance: Covariance | None = None
+    spread: Spread | None = None

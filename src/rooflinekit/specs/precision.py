@@ -27,6 +27,10 @@ PLAIN = ("bf16", "fp16", "fp32")
 KV_FORMATS = ("bf16", "fp16", "fp32", "fp8", "int8")
 
 
+#: Bits of the dtypes that weights are computed with as they are.
+WIDE = 16.0
+
+
 @dataclass(frozen=True)
 class WeightFormat:
     """How a linear layer's weights are stored, and what it computes in.
@@ -39,6 +43,11 @@ class WeightFormat:
     bits: float
     arithmetic: str | None
     scales: str
+
+    @property
+    def packed(self) -> bool:
+        """Tell whether a weight is unpacked before it is computed with: a weight-only format of less than 16 bits."""
+        return self.arithmetic is None and self.bits < WIDE
 
     @property
     def bytes_per_weight(self) -> float:

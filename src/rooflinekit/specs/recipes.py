@@ -24,10 +24,11 @@ class Place(NamedTuple):
     queries_per_kv_head: int
     experts: int
     layers: int
+    routed: bool
 
 
 class Other(NamedTuple):
-    """Matrices of a part (``v``, ``k``, ``o``, ``down``) that take another format where `where` says so."""
+    """Matrices of a part (``v``, ``k``, ``o``, ``down``; all if empty) that take another format where `where` says."""
 
     part: str
     format: str
@@ -82,6 +83,10 @@ def _not_eight(place: Place) -> bool:
     return not _eight(place)
 
 
+def _not_routed(place: Place) -> bool:
+    return not place.routed
+
+
 _EIGHT = (Other("v", "q8_0", _eight), Other("k", "q8_0", _eight))
 _EIGHT_O = Other("o", "q5_k", _eight)
 
@@ -121,6 +126,7 @@ _FILES = {
     "q1_0":   _file("q1_0"),
     "iq4_nl": _file("iq4_nl", _EIGHT_O, Other("v", "q5_k", _shared_v), Other("down", "q5_k", _part_of_layers(8))),
     "iq4_xs": _file("iq4_xs", _EIGHT_O, Other("v", "q5_k", _shared_v), Other("down", "q5_k", _part_of_layers(8))),
+    "mxfp4_moe": Recipe("mxfp4", "q8_0", "q8_0", (Other("", "q8_0", _not_routed),), _LLAMA_CPP),
 }
 # fmt: on
 #: Formats in blocks of 256, each with the one in blocks of 32 that takes the rows which 256 does not divide.
@@ -197,7 +203,7 @@ def _formats(recipe: Recipe, model: Model) -> dict[str, dict[int, str]]:
     found: defaultdict[str, dict[int, str]] = defaultdict(dict)
     for layer, path, width, place in _places(model):
         part = _part(path)
-        others = (other.format for other in recipe.others if other.part == part and other.where(place))
+        others = (other.format for other in recipe.others if other.part in ("", part) and other.where(place))
         found[path][layer] = fitting(next(others, recipe.default), width)
     return found
 
@@ -210,22 +216,24 @@ def _places(model: Model) -> Iterator[tuple[int, str, int, Place]]:
     runs = [run for run in model.layer_runs for _ in range(run.times)]
     experts, queries = max((run.feedforward.routed[0] for run in runs), default=0), _queries_per_kv_head(model)
     matrices = [tuple(_matrices(model, run)) for run in runs]
-    counts = Counter(_part(path) for held in matrices for path, _ in held)
+    counts = Counter(_part(path) for held in matrices for path, _, _ in held)
     numbers: Counter[str] = Counter()
     for layer, held in enumerate(matrices):
-        for path, width in held:
+        for path, width, routed in held:
             part = _part(path)
             number = layer if part == "down" and experts else numbers[part]
             total = len(runs) if part == "down" else counts[part]
-            yield layer, path, width, Place(number, total, queries, experts, len(runs))
+            yield layer, path, width, Place(number, total, queries, experts, len(runs), routed)
             numbers[part] += 1
 
 
-def _matrices(model: Model, run: Layer) -> Iterator[tuple[str, int]]:
-    """Yield path and row width of the matrices of a layer; routers are never quantised."""
-    for shape in (*layer_products(model, run), *run.feedforward.expert_products(model.hidden_size or 0)):
-        for module in () if shape.plain else shape.modules:
-            yield module.path, shape.inner
+def _matrices(model: Model, run: Layer) -> Iterator[tuple[str, int, bool]]:
+    """Yield path, row width and whether it is a routed expert of a layer's matrices; routers are never quantised."""
+    experts = run.feedforward.expert_products(model.hidden_size or 0)
+    for shapes, routed in ((layer_products(model, run), False), (experts, True)):
+        for shape in shapes:
+            for module in () if shape.plain else shape.modules:
+                yield module.path, shape.inner, routed
 
 
 def _queries_per_kv_head(model: Model) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import activation_elements
-from rooflinekit.operators.forward.rows import Work, elementwise, linear, module_bytes, module_formats, product_dtype
+from rooflinekit.operators.forward.rows import Work, elementwise, linear, module_bytes, module_formats, packed_weights, product_dtype
 from rooflinekit.operators.matmul import matmul_flops
 from rooflinekit.operators.moe import expert_activation_elements
 from rooflinekit.specs.feedforwards import DenseFeedForward, MixtureFeedForward
@@ -30,10 +30,10 @@ def mixture(hidden: int, block: MixtureFeedForward, precision: Precision, layer:
     if block.shared_intermediate_size:
         moved = activation_elements(1, block.shared_intermediate_size, gated=block.gated) * precision.value_bytes
         yield elementwise("shared_expert_activation", "activation", precision, {TOKENS: moved}, part=block.name)
-    yield _experts(hidden, block, precision, layer)
+    yield experts(hidden, block, precision, layer)
 
 
-def _experts(hidden: int, block: MixtureFeedForward, precision: Precision, layer: int | None) -> Operator:
+def experts(hidden: int, block: MixtureFeedForward, precision: Precision, layer: int | None) -> Operator:
     """Count the experts that tokens go through, and the weights of the distinct ones that the pass touches."""
     products = block.expert_products(hidden)
     forms = [form for shape in products for _, form in module_formats(shape, precision, layer)]
@@ -47,5 +47,6 @@ def _experts(hidden: int, block: MixtureFeedForward, precision: Precision, layer
         "flops": {TOKENS: matmul_flops(block.experts_per_token, matrices, 1)},
         "weight_bytes": {touched: each},
         "activation_bytes": {TOKENS: elements * precision.value_bytes},
+        "packed_weights": {touched: sum(packed_weights(shape, precision, layer) for shape in products)},
     }
     return Operator("experts", "mixture", product_dtype(forms, precision), work, part=block.name)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rooflinekit.operators.attention import attention_flops, query_output_elements
 from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import activation_elements, copy_bytes, rotary_elements
-from rooflinekit.operators.forward.rows import Work, elementwise, linear
+from rooflinekit.operators.forward.rows import Work, attention_variant, elementwise, linear
 from rooflinekit.specs.mixers import GroupedQueryAttention
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.precision import Precision
@@ -20,7 +20,7 @@ def grouped(model: Model, mixer: GroupedQueryAttention, precision: Precision, la
     if mixer.cached_per_token:
         moved = copy_bytes(1, mixer.cached_per_token, size, precision.kv_bytes)
         yield elementwise("kv_write", "cache_write", precision, {TOKENS: moved}, part=part)
-    yield _attention(mixer, precision)
+    yield attention(mixer, precision)
     if mixer.output_gate:
         gated = activation_elements(1, mixer.heads * mixer.value_width, gated=True) * size
         yield elementwise("attention_gate", "activation", precision, {TOKENS: gated}, part=part)
@@ -38,7 +38,7 @@ def _rotary(model: Model, mixer: GroupedQueryAttention, precision: Precision) ->
     yield elementwise(name, "rotary", precision, {TOKENS: moved}, weights=weights, part=mixer.name)
 
 
-def _attention(mixer: GroupedQueryAttention, precision: Precision) -> Operator:
+def attention(mixer: GroupedQueryAttention, precision: Precision) -> Operator:
     heads, key, value = mixer.heads, mixer.head_dim, mixer.value_width
     form = "chunked" if mixer.chunked else ""
     scores, rows = Feature("scores", mixer.window, form), Feature("rows_read", mixer.window, form)
@@ -52,4 +52,4 @@ def _attention(mixer: GroupedQueryAttention, precision: Precision) -> Operator:
         "kv_bytes": {rows: mixer.read_per_token * precision.kv_bytes},
         "kv_row_bytes": {rows._replace(kind="short_rows"): mixer.read_per_token * precision.kv_bytes},
     }
-    return Operator("attention", "attention", precision.attention_dtype, work, part=mixer.name)
+    return Operator("attention", "attention", precision.attention_dtype, work, part=mixer.name, variant=attention_variant(max(key, value), precision))

@@ -7,7 +7,7 @@ from math import inf
 from rooflinekit.operators.attention import attention_flops, query_output_elements
 from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import copy_bytes, rotary_elements
-from rooflinekit.operators.forward.rows import Work, elementwise, linear
+from rooflinekit.operators.forward.rows import Work, attention_variant, elementwise, linear
 from rooflinekit.operators.matmul import matmul_flops
 from rooflinekit.specs.mixers import LatentAttention
 from rooflinekit.specs.model import Model
@@ -99,7 +99,7 @@ def _absorbed(mixer: LatentAttention, precision: Precision, feature: OfForm) -> 
         "kv_bytes": {rows: mixer.cached_per_token * precision.kv_bytes},
         "kv_row_bytes": {feature("short_rows", "absorbed"): mixer.cached_per_token * precision.kv_bytes},
     }
-    return Operator("attention_absorbed", "attention", precision.attention_dtype, work, part=mixer.name)
+    return Operator("attention_absorbed", "attention", precision.attention_dtype, work, part=mixer.name, variant=attention_variant(0, precision))
 
 
 def _expanded(mixer: LatentAttention, precision: Precision, feature: OfForm) -> Operator:
@@ -117,7 +117,7 @@ def _expanded(mixer: LatentAttention, precision: Precision, feature: OfForm) -> 
             rows: mixer.heads * (mixer.nope_dim + mixer.value_dim) * size,
         },
     }
-    return Operator("attention_expanded", "attention", precision.attention_dtype, work, part=mixer.name)
+    return Operator("attention_expanded", "attention", precision.attention_dtype, work, part=mixer.name, variant=attention_variant(0, precision))
 
 
 def _indexer(mixer: LatentAttention, precision: Precision) -> Operator:
@@ -133,4 +133,4 @@ def _indexer(mixer: LatentAttention, precision: Precision) -> Operator:
         "activation_bytes": {TOKENS: index.heads * index.head_dim * precision.value_bytes},
         "kv_bytes": {Feature("rows_read"): mixer.index_bytes_per_token},
     }
-    return Operator("indexer", "attention", precision.attention_dtype, work, part=mixer.name)
+    return Operator("indexer", "attention", precision.attention_dtype, work, part=mixer.name, variant=attention_variant(0, precision))

@@ -10,7 +10,7 @@ from rooflinekit.operators.forward.feedforward import dense, mixture
 from rooflinekit.operators.forward.grouped import grouped
 from rooflinekit.operators.forward.latent import latent
 from rooflinekit.operators.forward.recurrent import recurrent
-from rooflinekit.operators.forward.rows import Work, elementwise, linear
+from rooflinekit.operators.forward.rows import Work, attention_variant, elementwise, linear
 from rooflinekit.operators.matmul import matmul_activation_elements, matmul_flops, matmul_weight_bytes
 from rooflinekit.specs.feedforwards import DenseFeedForward, FeedForwardBase, MixtureFeedForward
 from rooflinekit.specs.mixers import GroupedQueryAttention, LatentAttention, MixerBase, Recurrent
@@ -111,6 +111,7 @@ def _exit(model: Model, precision: Precision) -> Iterator[Operator]:
         "flops": {SAMPLED: matmul_flops(1, hidden, vocabulary)},
         "weight_bytes": {SAMPLING: weights},
         "activation_bytes": {SAMPLED: matmul_activation_elements(1, hidden, vocabulary) * size},
+        "packed_weights": {SAMPLING: hidden * vocabulary if precision.head.packed else 0.0},
     }
     yield Operator("lm_head", "product", precision.head_dtype, head)
     sampling: Work = {"launches": {SAMPLING: 1.0}, "activation_bytes": {SAMPLED: vocabulary * size}}
@@ -137,4 +138,4 @@ def _summary(summary: Summary, precision: Precision) -> Iterator[Operator]:
         "kv_bytes": {rows: 2.0 * summary.kv_heads * width * precision.kv_bytes},
         "kv_row_bytes": {Feature("short_rows"): 2.0 * summary.kv_heads * width * precision.kv_bytes},
     }
-    yield Operator("attention", "attention", precision.attention_dtype, cache, summary.layers)
+    yield Operator("attention", "attention", precision.attention_dtype, cache, summary.layers, variant=attention_variant(width, precision))

@@ -23,6 +23,7 @@ def linear(shape: Product, precision: Precision, layer: int | None, part: str = 
         "activation_bytes": {TOKENS: elements * precision.value_bytes},
         "input_elements": {TOKENS: float(shape.inner)},
         "inner_elements": {ONE: float(shape.inner)},
+        "packed_weights": {ONE: packed_weights(shape, precision, layer)},
     }
     return Operator(shape.name, "product", dtype, work, part=part)
 
@@ -40,10 +41,24 @@ def module_bytes(shape: Product, precision: Precision, layer: int | None) -> flo
     return sum(float(matmul_weight_bytes(shape.inner, columns, form.bytes_per_weight)) for columns, form in formats)
 
 
+def packed_weights(shape: Product, precision: Precision, layer: int | None) -> float:
+    """Count the weights of a linear layer that are unpacked before they are computed with."""
+    return float(sum(shape.inner * columns for columns, form in module_formats(shape, precision, layer) if form.packed))
+
+
 def product_dtype(formats: Iterable[WeightFormat], precision: Precision) -> str:
     """Dtype that a product computes in: its formats' where they agree, the model's own where one of them has none."""
     found = {precision.arithmetic_of(form) for form in formats}
     return found.pop() if len(found) == 1 else precision.dtype
+
+
+#: Widest head that the flash kernels of today's engines take; wider ones run on a kernel of last resort.
+_WIDEST = 256
+
+
+def attention_variant(head_width: int, precision: Precision) -> str:
+    """Name what tells an attention kernel from the usual one: heads too wide for it, a cache in FP8."""
+    return "wide" if head_width > _WIDEST else "fp8" if precision.kv_cache == "fp8" else ""
 
 
 def elementwise(

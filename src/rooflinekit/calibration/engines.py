@@ -1,0 +1,139 @@
+"""How the entries of engines are fitted on single-stream rates: shared by the devices of a vendor, then a device's own.
+
+An engine that runs the vendors' kernels (vLLM, SGLang) takes products and attention from kernel tables: rates fit its
+pauses, and the attention of heads too wide for those kernels. An engine with kernels of its own (llama.cpp, MLX) has
+all of its constants fitted on rates, each with a prior.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflinekit.calibration.fit import Fallbacks, Fit, Free, fit
+from rooflinekit.calibration.observations import Observations
+from rooflinekit.roofline.laws import ANY, format_kind
+from rooflinekit.specs.catalog import load_generation
+from rooflinekit.specs.efficiency import AttentionLaw, Efficiency, MixtureLaw, MixtureLaws, ProductLaw, ProductLaws
+
+#: Engines that run cuBLAS, CUTLASS and flash attention: their kernels are those of the tables.
+VENDOR_KERNELS = ("vllm", "sglang", "gpt-fast")
+#: Engines whose formats share their constants.
+ONE_FORMAT = ("mlx",)
+#: Spread of the logarithm of a constant around its start, for a shared entry and for a device's own.
+SHARED_PRIOR, OWN_PRIOR = 0.5, 0.3
+#: A device has an entry of its own from this many measured values on.
+LEAST_ROWS = 4
+_PLAIN = ("bf16", "fp8")
+
+
+class Key(NamedTuple):
+    """Which entry a measured value belongs to."""
+
+    engine: str
+    vendor: str
+    format: str
+
+
+def key_of(engine: str, vendor: str, weights: str) -> Key:
+    """Name the shared entry that an engine's format on a vendor's devices belongs to."""
+    return Key(engine_name(engine), vendor, ANY if engine in ONE_FORMAT else format_kind(weights))
+
+
+def engine_name(engine: str) -> str:
+    """Spell an engine as entries do: llama.cpp on its usual back end is plain llama.cpp.
+
+    >>> engine_name("llama.cpp-cuda"), engine_name("llama.cpp-vulkan"), engine_name("vllm")
+    ('llama.cpp', 'llama.cpp-vulkan', 'vllm')
+    """
+    stem, _, back_end = engine.partition("llama.cpp-")
+    return "llama.cpp" if not stem and back_end in {"cuda", "metal", "sycl", "cpu"} else engine
+
+
+def by_entry(observations: Iterable[Observations]) -> Mapping[Key, list[Observations]]:
+    """Sort observations by the shared entry that they belong to."""
+    sorted_: dict[Key, list[Observations]] = {}
+    for one in observations:
+        for engine in one.facts["engine"].unique():
+            key = key_of(str(engine), one.device.vendor, str(one.facts["format"].iloc[0]))
+            sorted_.setdefault(key, []).append(one.take((one.facts["engine"] == engine).to_numpy()))
+    return sorted_
+
+
+def equal_by_device(observations: Sequence[Observations]) -> NDArray[np.float64]:
+    """Weigh values so that every device counts alike."""
+    names = np.concatenate([np.full(len(one), one.device.id) for one in observations])
+    _, where, counts = np.unique(names, return_inverse=True, return_counts=True)
+    weights = 1.0 / np.sqrt(counts[where])
+    return np.asarray(weights / weights.mean(), dtype=np.float64)
+
+
+def start(key: Key) -> Efficiency:
+    """Give the entry that a fit begins with: what is known of the engine before any of its rates."""
+    name = f"{key.engine}/{key.format} on {key.vendor}"
+    shared = {"name": name, "engine": key.engine, "format": key.format, "family": key.vendor}
+    if key.engine in VENDOR_KERNELS and key.format in _PLAIN:
+        return Efficiency(**shared, gap_us=1.0, step_us=100.0, attention_wide=_attention(0.3))
+    quantised = key.format not in _PLAIN
+    vector = 0.5 if quantised and key.engine == "llama.cpp" and key.vendor == "NVIDIA" else 0.0
+    peak = {True: "int8", False: "fp16_acc16"}[quantised] if vector or key == Key("llama.cpp", "NVIDIA", "bf16") else None
+    constants = {"compute": 0.8 if vector else 0.6, "memory": 0.85, "peak": peak, "vector_flops_per_flop": vector}
+    unpack = 13.0 if quantised else 0.0
+    product = ProductLaw(**constants, launch_us=3.0, unpack_flops_per_weight=unpack)
+    mixture = MixtureLaw(**{**constants, "compute": 0.3}, launch_us=25.0, unpack_flops_per_weight=unpack)
+    laws = {"products": ProductLaws(bf16=product, fp8=product), "mixtures": MixtureLaws(bf16=mixture, fp8=mixture)}
+    attention = {"attention": _attention(0.3), "attention_wide": _attention(0.15)}
+    return Efficiency(**shared, **laws, **attention, gap_us=3.0, step_us=0.0)
+
+
+def _attention(compute: float) -> AttentionLaw:
+    universal = load_generation("universal")
+    if universal is None or universal.attention is None:
+        message = "the universal entry has no attention law to start from"
+        raise AssertionError(message)
+    return universal.attention.model_copy(update={"compute": compute, "memory": 0.6})
+
+
+def free(entry: Efficiency, observations: Sequence[Observations]) -> Free:
+    """List the constants that rates of these models determine in an entry."""
+    classes = {row.op_class for one in observations for row in one.plan.rows}
+    wide = any(row.variant == "wide" for one in observations for row in one.plan.rows)
+    found: dict[str, list[str]] = {"gap_us": ["gap_us"]}
+    if entry.step_us:
+        found["step_us"] = ["step_us"]
+    dtype = "fp8" if entry.format == "fp8" else "bf16"
+    law = getattr(entry.products, dtype)
+    if law is not None:
+        found |= {name: [name] for name in _of_kernels(law, f"products.{dtype}")}
+        found |= {
+            "attention.compute": ["attention.compute"],
+            "attention.memory": ["attention.memory", *(["attention_wide.memory"] if wide else [])],
+        }
+    if law is not None and "mixture" in classes:
+        found |= {name: [name] for name in (*_of_kernels(law, f"mixtures.{dtype}"), f"mixtures.{dtype}.launch_us")}
+    if wide and entry.attention_wide is not None:
+        found["attention_wide.compute"] = ["attention_wide.compute"]
+    return found
+
+
+def _of_kernels(law: ProductLaw, place: str) -> Iterable[str]:
+    yield f"{place}.memory"
+    yield f"{place}.vector_flops_per_flop" if law.vector_flops_per_flop else f"{place}.compute"
+    if law.unpack_flops_per_weight:
+        yield f"{place}.unpack_flops_per_weight"
+
+
+def fit_shared(key: Key, observations: Sequence[Observations], fallbacks: Fallbacks | None = None) -> Fit:
+    """Fit the entry that an engine's devices of one vendor share."""
+    begin = start(key)
+    constants = free(begin, observations)
+    weights = equal_by_device(observations)
+    return fit(observations, begin, constants, weights=weights, prior=SHARED_PRIOR, fallbacks=fallbacks, checked=False)
+
+
+def fit_own(shared: Efficiency, observations: Sequence[Observations], fallbacks: Fallbacks | None = None) -> Fit:
+    """Fit a device's own entry, from the shared one as prior knowledge."""
+    device = observations[0].device.id
+    begin = shared.model_copy(update={"name": f"{device}/{shared.engine}/{shared.format}", "family": ""})
+    return fit(observations, begin, free(begin, observations), prior=OWN_PRIOR, fallbacks=fallbacks, checked=False)
