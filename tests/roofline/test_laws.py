@@ -81,7 +81,7 @@ CHOICES = [
     ([VLLM],          None,         "bf16",      "card/vllm/bf16",      "own"),  # the only one
     ([VLLM, LLAMA],   "vllm",       "bf16",      "card/vllm/bf16",      "own"),
     ([VLLM, LLAMA],   "vllm-0.31",  "bf16",      "card/vllm/bf16",      "own"),
-    ([VLLM, LLAMA],   "vllm-0.3",   "bf16",      "card/llama.cpp/bf16", "other engine on this device"),
+    ([VLLM, LLAMA],   "vllm-0.3",   "bf16",      "card/vllm/bf16",      "other version on this device"),
     ([VLLM, LLAMA],   "vll",        "bf16",      "card/llama.cpp/bf16", "other engine on this device"),
     ([VLLM, INT4],    None,         "int4",      "card/vllm/int4",      "own"),
     ([VLLM, INT4],    "sglang",     "int4",      "card/vllm/int4",      "other engine on this device"),

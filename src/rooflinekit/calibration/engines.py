@@ -82,7 +82,8 @@ def start(key: Key) -> Efficiency:
     unpack = 13.0 if quantised else 0.0
     product = ProductLaw(**constants, launch_us=3.0, unpack_flops_per_weight=unpack)
     mixture = MixtureLaw(**{**constants, "compute": 0.3}, launch_us=25.0, unpack_flops_per_weight=unpack)
-    laws = {"products": ProductLaws(bf16=product, fp8=product), "mixtures": MixtureLaws(bf16=mixture, fp8=mixture)}
+    dtype = "fp8" if key.format == "fp8" else "bf16"
+    laws = {"products": ProductLaws(**{dtype: product}), "mixtures": MixtureLaws(**{dtype: mixture})}
     attention = {"attention": _attention(0.3), "attention_wide": _attention(0.15)}
     return Efficiency(**shared, **laws, **attention, gap_us=3.0, step_us=0.0)
 

@@ -95,6 +95,7 @@ def fit(
     fallbacks: Fallbacks | None = None,
     weights: NDArray[np.float64] | None = None,
     prior: float | None = None,
+    robust: bool = True,
     checked: bool = True,
 ) -> Fit:
     r"""
@@ -116,6 +117,8 @@ def fit(
         Weight of each measured value; all 1 by default.
     prior : float, optional
         Spread of the logarithm of each constant around its start, where the start is knowledge (a shared entry).
+    robust : bool
+        Whether a large misfit counts less: not where it is known to be real, as one kernel's choice among two.
     checked : bool
         Whether a constant that is not physical raises; if not, fractions are held at 1 and below.
 
@@ -155,7 +158,12 @@ def fit(
     low, high = zip(*(_range(fields[0], TRIED if checked else 1.0) for fields in free.values()), strict=True)
     inside = np.clip(begin, np.array(low) * 1.01, np.array(high) * 0.99)
     found = least_squares(
-        problem.misfit, inside, bounds=(low, high), loss="soft_l1", f_scale=ROBUST, x_scale=np.maximum(inside, 1e-3)
+        problem.misfit,
+        inside,
+        bounds=(low, high),
+        loss="soft_l1" if robust else "linear",
+        f_scale=ROBUST,
+        x_scale=np.maximum(inside, 1e-3),
     )
     if checked:
         for fields, value in zip(free.values(), found.x, strict=True):
@@ -225,11 +233,11 @@ def check_physical(field: str, value: float, device: Device) -> None:
 def direct_fraction(field: str, device: Device) -> float | None:
     """Give the best direct measurement of a ceiling as a part of the datasheet peak: products' arithmetic, reads."""
     family, *path = field.split(".")
-    if family == "products" and path[-1] == "compute":
+    if family == "products" and path[-1:] == ["compute"]:
         unit = "tops" if path[0].startswith("int") else "tflops"
         peak = getattr(device.datasheet.peak_dense_tflops, path[0], None)
         return _best(device, f"gemm_{path[0]}_{unit}", peak)
-    if path[-1] == "memory" and family in {"products", "mixtures", "attention"}:
+    if path[-1:] == ["memory"] and family in {"products", "mixtures", "attention"}:
         return _best(device, "memory_read_gb_per_s", device.datasheet.bandwidth_gb_per_s)
     return None
 

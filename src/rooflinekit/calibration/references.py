@@ -1,23 +1,34 @@
 """The references that ship with the package, as observations: kernels of eight devices, the H200 trace, public rates."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from rooflinekit.calibration.kernels import kernel_observations
 from rooflinekit.calibration.observations import Observations
-from rooflinekit.calibration.passes import decode_points, observe, prefill_points, rate_observations, step_observations
+from rooflinekit.calibration.passes import (
+    Point,
+    decode_points,
+    observe,
+    prefill_points,
+    rate_observations,
+    step_observations,
+)
 from rooflinekit.calibration.tables import read_table
 from rooflinekit.calibration.trace import load_trace, trace_observations
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.specs.catalog import load_device
+from rooflinekit.specs.step import Group
 
 FOLDER = Path(str(files("rooflinekit"))) / "references"
 #: Prompts below this many tokens hold the capture of a graph in the first sample: the best one counts.
 _CAPTURED = 256
+#: Tokens that llama.cpp takes through the model at once in that trace.
+_MICRO_BATCH = 2048.0
 
 
 @cache
@@ -66,22 +77,51 @@ def h200_llama_cpp() -> tuple[Observations, ...]:
 
 def _llama_cpp(weights: str, lines: pd.DataFrame) -> Observations:
     deployment = Deployment("qwen3-8b", "h200-sxm", weights=weights, kv_cache="fp16", memory_check=False)
-    seconds, points = [], []
-    for line in lines.to_dict("records"):
-        decode = "decode" in line["test"]
-        steps, batch = line["generated_tokens"], line["batch"]
-        prompts = prefill_points(line["prompt_tokens"] * batch if decode else line["prompt_tokens"], 0.0, 1.0, 2048.0)
-        seconds.append(line["seconds_best"] if line["test"] == "prefill" and line["prompt_tokens"] < _CAPTURED else line["seconds_median"])
-        whole = [point._replace(weight=float(batch)) for point in prompts] if line["test"] == "batched-prefill" else prompts
-        points.append(decode_points(line["held_tokens"], steps, batch) if decode else whole)
-    facts = lines.assign(phase=["decode" if "decode" in test else "prefill" for test in lines["test"]])
-    return observe(deployment, facts.assign(device="h200-sxm", engine="llama.cpp"), seconds, points)
+    read = [_llama_cpp_line(line) for line in lines.to_dict("records")]
+    facts = lines.assign(
+        phase=["decode" if "decode" in test else "prefill" for test in lines["test"]],
+        device="h200-sxm",
+        engine="llama.cpp",
+        format=weights,
+        source="rooflinekit-h200",
+    )
+    return observe(deployment, facts, [seconds for seconds, _ in read], [points for _, points in read])
+
+
+def _llama_cpp_line(line: Mapping[str, Any]) -> tuple[float, list[Point]]:
+    """Read one line: a prompt, prompts of several sequences, or steps of one or several."""
+    batch, prompt = float(line["batch"]), float(line["prompt_tokens"])
+    if "decode" in line["test"]:
+        return line["seconds_median"], decode_points(line["held_tokens"], line["generated_tokens"], batch)
+    captured = line["test"] == "prefill" and prompt < _CAPTURED
+    seconds = line["seconds_best"] if captured else line["seconds_median"]
+    if line["test"] == "prefill":
+        return seconds, prefill_points(prompt, 0.0, 1.0, _MICRO_BATCH)
+    together = min(batch, _MICRO_BATCH // prompt)  # whole sequences share a micro-batch
+    return seconds, [Point((Group(prompt, 0.0, together),), batch / together)]
 
 
 @cache
 def gb10_trace() -> Observations:
     """Observe the kernel classes of the GB10 trace: the rows that its constants are fitted on."""
     return trace_observations(load_trace(FOLDER / "gb10_trace.yaml"))
+
+
+@cache
+def h200_fp8_steps() -> tuple[Observations, ...]:
+    """Observe steps with FP8 weights and static scales: the products that the trace's table holds."""
+    table = pd.read_csv(FOLDER / "h200" / "more_steps.csv")
+    return tuple(step_observations(table[table["weights"] == "fp8-static"].assign(weights="fp8"), "h200-sxm"))
+
+
+@cache
+def gb10_totals() -> Observations:
+    """Observe the three totals that the GB10 trace prints: nothing is fitted on them."""
+    deployment = Deployment("qwen3-8b", "gb10", engine="vllm-0.31")
+    rows = ((0.412, "prefill", 2048), (0.0744, "decode", 2048), (0.077, "prefill", 43))
+    named = [{"phase": phase, "prompt_tokens": size, "op": "total", "model": "qwen3-8b"} for _, phase, size in rows]
+    points = [[decode_points(size, 1)[0] if phase == "decode" else prefill_points(size)[0]] for _, phase, size in rows]
+    return observe(deployment, pd.DataFrame(named), [seconds for seconds, _, _ in rows], points)
 
 
 @cache
@@ -98,5 +138,4 @@ def rates() -> tuple[Observations, ...]:
 
 def _rates() -> Iterator[Observations]:
     table = rate_table()
-    unknown = table["weights"].isin(["q4_k_xl", "q5_k_xl", "q8_k_xl"])
-    yield from rate_observations(table[table["excluded"].isna() & ~unknown])
+    yield from rate_observations(table[table["excluded"].isna()])

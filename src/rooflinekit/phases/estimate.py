@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflinekit import units
-from rooflinekit.errors import InvalidInputError, MissingFigureError, NotCalibratedError
+from rooflinekit.errors import InvalidInputError, MissingFigureError
 from rooflinekit.operators.cost import TOKENS, Matrix
 from rooflinekit.operators.forward import features
 from rooflinekit.roofline.timing import Timing
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rooflinekit.phases.deployment import Deployment
     from rooflinekit.phases.explain import Term
+    from rooflinekit.phases.uncertainty import ErrorBudget
 
 #: A Python float for one point, an array for a sweep.
 Value = Any
@@ -294,16 +295,51 @@ class Estimate:
         """
         Bounds that hold the measured time with this probability.
 
+        Parameters
+        ----------
+        level : float
+            Probability, between 0 and 1.
+
+        Returns
+        -------
+        low, high : float or array
+            [s] The lower one is never below the floor.
+
         Raises
         ------
         NotCalibratedError
-            Always, until an efficiency carries the spread of its residuals.
+            The entry carries no measured spread: a roofline, or an efficiency handed in without one.
+        InvalidInputError
+            The level is no probability.
+
+        Notes
+        -----
+        Log-normal: spreads of kernel classes and of whole passes on data that were not fitted, and the covariance of
+        the fitted constants. :meth:`error_budget` lists them.
+
+        Examples
+        --------
+        >>> import rooflinekit as rk
+        >>> step = rk.Deployment("qwen3-8b", "h200-sxm").decode(context_tokens=2048)
+        >>> low, high = step.interval(level=0.8)
+        >>> low < step.time_s < high
+        True
         """
-        message = (
-            f"no {level:.0%} interval: {self.basis} carries no measured spread of its residuals; "
-            "calibrate the device to get one"
-        )
-        raise NotCalibratedError(message)
+        from rooflinekit.phases.uncertainty import interval_factors  # noqa: PLC0415 - it reads estimates
+
+        below, above = (self._shaped(factor) for factor in interval_factors(self, level))
+        return np.maximum(self.time_s * below, self.floor_s) if self.shape else max(
+            self.time_s * below, self.floor_s
+        ), self.time_s * above
+
+    def _shaped(self, values: Matrix) -> Value:
+        return float(values[0]) if self.shape == () else values.reshape(self.shape)
+
+    def error_budget(self) -> "ErrorBudget":
+        """List what contributes how much to the interval, and which single measurement would shrink it most."""
+        from rooflinekit.phases.uncertainty import error_budget  # noqa: PLC0415 - as above
+
+        return error_budget(self)
 
     # ---- parts
 

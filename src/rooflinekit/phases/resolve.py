@@ -6,7 +6,7 @@ from rooflinekit import units
 from rooflinekit.errors import InvalidInputError, MissingFigureError
 from rooflinekit.roofline.laws import Laws, choose, roofline_efficiency
 from rooflinekit.roofline.timing import Rates
-from rooflinekit.specs.catalog import load_generation
+from rooflinekit.specs.catalog import load_engines, load_generation
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.model import Model
@@ -85,7 +85,8 @@ def resolve_laws(device: Device, engine: str | None, weights: str, efficiency: s
         return Laws((efficiency, *known), "own")
     if one_of("efficiency", efficiency, EFFICIENCIES) != "calibrated":
         return Laws((roofline_efficiency(f"{efficiency} roofline of {device.id}"),), "own")
-    return choose(device.efficiency, known, engine, weights)
+    shared = [entry for entry in load_engines() if entry.family == device.vendor]
+    return choose(device.efficiency, known, engine, weights, shared)
 
 
 def _highest_clock(device: Device) -> float:

@@ -1,7 +1,10 @@
 """Which laws a deployment runs under: its device's and engine's, then the generation's, then the universal ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from rooflinekit.errors import NotCalibratedError
 from rooflinekit.specs.efficiency import (
@@ -20,6 +23,15 @@ _LIKE = {"fp16": "bf16", "tf32": "bf16", "fp32": "bf16", "int8": "fp8", "fp6": "
 _SAME = {"fp16": "bf16", "fp8-block": "fp8"}
 #: An entry of this format serves every format of its engine.
 ANY = "any"
+
+
+def spread_name(op_class: str) -> str:
+    """Name the spread that a class of operators has: the four classes of small kernels share one."""
+    return op_class if op_class in ("product", "attention", "mixture") else "small"
+
+
+#: Words of a tier -> what widens the spread of a pass there.
+_WIDER = (("other engine", "other_engine"), ("other format", "other_format"))
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,17 @@ class Laws:
         return None
 
 
+    def spread(self, name: str) -> float | None:
+        """Spread of a class or phase on data that were not fitted, by the nearest entry that has one, for this tier."""
+        own = self._spread(name)
+        if own is None or name not in ("prefill", "decode"):
+            return own
+        wider = next((field for words, field in _WIDER if words in self.tier), "")
+        return float(np.hypot(own, self._spread(wider) or 0.0))  # constants of another engine err all alike
+
+    def _spread(self, name: str) -> float | None:
+        return next((value for entry in self.chain if (value := getattr(entry.spread, name, None)) is not None), None)
+
     @property
     def gap_us(self) -> float:
         """Pause before each launch, beside what kernels show."""
@@ -107,31 +130,81 @@ def format_kind(weights: str) -> str:
     return _SAME.get(weights, weights)
 
 
-def choose(entries: Sequence[Efficiency], fallbacks: Sequence[Efficiency], engine: str | None, weights: str) -> Laws:
-    """Choose the laws of a deployment: its own entry, another engine's on the device, the generation's, the universal.
+class Asked(NamedTuple):
+    """What a deployment asks for: an engine, or none, and a kind of format."""
 
-    `entries` are the device's, `fallbacks` the generation's (if any) and the universal one, in that order.
+    engine: str | None
+    format: str
+
+
+def choose(
+    entries: Sequence[Efficiency],
+    fallbacks: Sequence[Efficiency],
+    engine: str | None,
+    weights: str,
+    shared: Sequence[Efficiency] = (),
+) -> Laws:
+    """Choose the laws of a deployment: the nearest entry leads, all that it lacks comes from those behind it.
+
+    `entries` are the device's, `shared` those that an engine's devices of one vendor share, `fallbacks` the
+    generation's (if any) and the universal one. What was measured under the engine asked for comes before what was
+    measured on the device under another: engines differ by more than the devices of a vendor.
     """
-    wanted = _SAME.get(weights, weights)
-    own = [entry for entry in entries if entry.format == wanted]
-    plain = [entry for entry in entries if entry.format == "bf16"]  # its laws are keyed by dtype, so they carry over
-    for tier, pool in (("own", _of_engine(own, engine)), ("other engine on this device", own)):
+    asked = Asked(engine, format_kind(weights))
+    for tier, pool in _tiers(asked, entries, shared):
         if pool:
-            return Laws((_default(pool), *fallbacks), tier)
-    if wanted != "bf16" and plain:
-        return Laws((_default(_of_engine(plain, engine) or plain), *fallbacks), "other format on this device")
+            lead = _default(pool)
+            return Laws((lead, *_behind(lead, asked, (*entries, *shared)), *fallbacks), tier)
     return Laws(tuple(fallbacks), "architecture generation" if len(fallbacks) > 1 else "")
+
+
+def _behind(lead: Efficiency, asked: Asked, known: Sequence[Efficiency]) -> list[Efficiency]:
+    """List what else is known of an engine that was asked for: its host's time belongs to it, not to its kernels."""
+    if asked.engine is None:
+        return []
+    others = [one for one in known if one is not lead and same_engine(lead.engine, one.engine)]
+    return _of_format(others, lead.format)
+
+
+def _tiers(
+    asked: Asked, entries: Sequence[Efficiency], shared: Sequence[Efficiency]
+) -> Iterator[tuple[str, list[Efficiency]]]:
+    """Yield pools of entries, the nearest first."""
+    own, plain = _of_format(entries, asked.format), _of_format(entries, "bf16")
+    family = shared if asked.engine is None else [one for one in shared if is_of_engine(one, asked.engine)]
+    yield "own", _of_engine(own, asked.engine)
+    if asked.engine is not None:
+        yield "other version on this device", [one for one in own if same_engine(one.engine, asked.engine)]
+        yield "this engine on other devices", _of_format(family, asked.format)
+        yield "other format on this device", [one for one in entries if is_of_engine(one, asked.engine)]
+        yield "this engine on other devices, other format", list(family)
+    yield "other engine on this device", own
+    if asked.format not in ("bf16", "fp8"):  # a packed format: the engine that made it is nearer than any product
+        yield "this format on other devices", _of_format(family, asked.format)
+    yield "other format on this device", _of_engine(plain, asked.engine) or plain
+
+
+def _of_format(entries: Sequence[Efficiency], wanted: str) -> list[Efficiency]:
+    """Keep the entries of a format; those that serve any format come last."""
+    return [one for one in entries if one.format == wanted] or [one for one in entries if one.format == ANY]
 
 
 def _of_engine(entries: Sequence[Efficiency], engine: str | None) -> list[Efficiency]:
     if engine is None:
         return [entry for entry in entries if entry.default] or list(entries)
-    return [entry for entry in entries if is_of_engine(entry, engine)]
+    exact = [entry for entry in entries if entry.engine == engine]
+    return exact or [entry for entry in entries if is_of_engine(entry, engine)]
 
 
 def is_of_engine(entry: Efficiency, engine: str) -> bool:
-    """Tell whether an entry is of this engine: ``vllm`` means any version, ``vllm-0.31`` that one."""
-    return entry.engine == engine or str(entry.engine).startswith(f"{engine}-")
+    """Tell whether an entry serves this engine: ``vllm`` means any version, ``vllm-0.31`` that one or an unversioned."""
+    own = str(entry.engine)
+    return own == engine or own.startswith(f"{engine}-") or engine.startswith(f"{own}-")
+
+
+def same_engine(one: str | None, other: str | None) -> bool:
+    """Tell whether two engines are versions or back ends of one."""
+    return one is not None and other is not None and one.split("-", 1)[0] == other.split("-", 1)[0]
 
 
 def _default(entries: Sequence[Efficiency]) -> Efficiency:

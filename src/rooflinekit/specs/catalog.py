@@ -146,9 +146,17 @@ def load_generation(name: str) -> Efficiency | None:
     return check(Efficiency, read_mapping(path), str(path)) if path.is_file() else None
 
 
+@cache
+def load_engines() -> tuple[Efficiency, ...]:
+    """Load the entries that the devices of a vendor share, by engine and format."""
+    paths = sorted((_shipped(DEVICES) / "engines").glob("*.yaml"))
+    return tuple(check(Efficiency, entry, str(path)) for path in paths for entry in read_mapping(path)["entries"])
+
+
 def clear_cache() -> None:
     """Forget what was read, after a file or a user folder has changed."""
-    for cached in (_paths_in, _load_device_file, _load_model_file, _names, load_sources, load_generation):
+    reads = (_paths_in, _load_device_file, _load_model_file, _names, load_sources, load_generation, load_engines)
+    for cached in reads:
         cached.cache_clear()
 
 
@@ -181,7 +189,7 @@ def _paths(kind: Kind) -> Mapping[str, Path]:
 
 @cache
 def _paths_in(folder: Path) -> Mapping[str, Path]:
-    skipped = {"sources", "generations"}
+    skipped = {"sources", "generations", "engines"}
     paths = sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}"))
     return {path.stem: path for path in paths if path.stem not in skipped and path.parent.name not in skipped}
 

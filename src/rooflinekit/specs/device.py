@@ -10,6 +10,10 @@ from rooflinekit.specs.precision import DTYPES
 from rooflinekit.specs.spec import Count, Identifier, Positive, SourceMap, Spec
 
 
+#: Lanes that one of NVIDIA's multiprocessors issues a clock.
+_LANES = 128.0
+
+
 class Peaks(Spec):
     """Dense peaks in TFLOPS (TOPS for the integer rates) of one whole product; a missing one stays missing.
 
@@ -109,8 +113,14 @@ class Device(Spec):
 
     @property
     def vector_flops_per_s(self) -> float:
-        """FP32 peak of the vector units; infinity where no figure is known, so that nothing is priced at it."""
-        peaks = self.datasheet.peak_dense_tflops
+        """Rate of the vector units in FP32 operations; infinity where no figure is known: nothing is priced at it.
+
+        NVIDIA's multiprocessors issue 128 lanes a clock. Those of Volta, Turing and the A100 split them into 64 for FP32
+        and 64 for integers, so that their FP32 peak is half of what unpacking integers can use.
+        """
+        sheet, peaks = self.datasheet, self.datasheet.peak_dense_tflops
+        if self.vendor == "NVIDIA" and sheet.multiprocessors and sheet.boost_mhz:
+            return sheet.multiprocessors * sheet.boost_mhz * units.MEGA * _LANES * 2.0
         known = peaks.fp32_vector or peaks.fp32
         return float("inf") if known is None else known * units.TERA
 

@@ -103,6 +103,7 @@ class Spread(Spec):
     """Standard deviation of ln(predicted / measured) on data that were not fitted, by class and by whole pass.
 
     A class's is that of one row of a pass (the launches of a row share their fate), a pass's is what all rows share.
+    ``other_engine`` and ``other_format``, of the universal entry, widen a pass whose constants were fitted on those.
     """
 
     product: NotNegative | None = None
@@ -111,6 +112,8 @@ class Spread(Spec):
     small: NotNegative | None = None
     prefill: NotNegative | None = None
     decode: NotNegative | None = None
+    other_engine: NotNegative | None = None
+    other_format: NotNegative | None = None
 
 
 class Evidence(Spec):

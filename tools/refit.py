@@ -1,0 +1,253 @@
+"""Fit every shipped efficiency entry on the shipped references, and write them into the catalogue's YAML.
+
+    python tools/refit.py            # generations, engines, and the entries of devices
+
+Kernel tables come first; what they determine is frozen. Single-stream rates fit engines whose kernels no table shows,
+and of the others only pauses. Whole steps fit the power limit alone. The file of a device is changed in its block
+``efficiency:`` and nowhere else.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from rooflinekit.calibration.engines import LEAST_ROWS, Key, by_entry, fit_own, fit_shared
+from rooflinekit.calibration.entries import (
+    H200,
+    fit_gb10,
+    fit_h200,
+    fit_kernels,
+    fit_llama_cpp,
+    kernel_start,
+    pooled_generations,
+)
+from rooflinekit.calibration.fit import Fit, direct_fraction
+from rooflinekit.calibration.references import h200_llama_cpp, kernel_tables, rates
+from rooflinekit.specs.catalog import clear_cache, load_device
+from rooflinekit.specs.device import Device
+from rooflinekit.specs.efficiency import Efficiency, Evidence
+
+ROOT = Path(__file__).parents[1]
+DATABASE = ROOT / "hardware_db"
+TABLES = "ai-dynamo/aiconfigurator kernel tables (commit 095f58a, Apache-2.0)"
+#: Kernel tables of these devices, by the engine whose kernels they time.
+ENGINES = {"a100-sxm-80gb": "vllm-0.14", "arc-pro-b60": "vllm-0.20"}
+NEWEST = "vllm-0.24"
+DIGITS = 4
+#: Constants below this are what a fit leaves of nought.
+NOTHING = 1e-6
+#: A difference between a fitted ceiling and its direct measurement beyond which the evidence explains it.
+EXPLAINED = 0.1
+BLOCK = re.compile(r"^efficiency:\n(?:[ -].*\n)*", re.MULTILINE)
+
+
+def main() -> None:
+    """Fit and write, in the order in which entries lean on each other."""
+    generations()
+    clear_cache()
+    fitted: dict[str, list[Efficiency]] = {}
+    for device, entry in [*kernel_entries(), *trace_entries(), *engine_entries()]:
+        fitted.setdefault(device, []).append(entry)
+    for device, entries in fitted.items():
+        write_device(device, entries)
+        print(device, ", ".join(entry.name for entry in entries))
+
+
+# ---- which entries there are
+
+
+def generations() -> None:
+    """Fit the entry of every generation that kernel tables hold, and the universal one with equal weight for each."""
+    for name, (entry, fits) in pooled_generations().items():
+        evidence = (*evidence_of(fits, TABLES, None), *entry.evidence)
+        write(DATABASE / "generations" / f"{name}.yaml", dump(entry.model_copy(update={"name": name, "evidence": evidence})))
+
+
+def kernel_entries() -> list[tuple[str, Efficiency]]:
+    """Fit the entry of every device that has kernel tables of its own."""
+    found = []
+    tables = kernel_tables()
+    for device in dict.fromkeys(one.device.id for one in tables):
+        engine = ENGINES.get(device, NEWEST)
+        start = kernel_start().model_copy(update={"name": f"{device}/{engine}/bf16", "engine": engine, "default": True})
+        entry, fits = fit_kernels([one for one in tables if one.device.id == device], start, own=True)
+        kept = only_fitted(entry, fits)
+        found.append((device, kept.model_copy(update={"evidence": evidence_of(fits, TABLES, load_device(device))})))
+    return found
+
+
+def trace_entries() -> list[tuple[str, Efficiency]]:
+    """Fit the H200's entries, of two engines, and the GB10's from its kernel classes."""
+    device = load_device(H200)
+    found = []
+    for entry, fits in (*fit_h200(), fit_gb10()):
+        source = "rooflinekit-h200" if entry.name.startswith(H200) else "seed-gb10"
+        evidence = (*evidence_of(fits, source, load_device(entry.name.split("/")[0])), *entry.evidence)
+        found.append((entry.name.split("/")[0], entry.model_copy(update={"evidence": evidence})))
+    for one in h200_llama_cpp():
+        fit = fit_llama_cpp(one)
+        found.append((H200, fit.efficiency.model_copy(update={"evidence": evidence_of([fit], "rooflinekit-h200", device)})))
+    return found
+
+
+def engine_entries() -> list[tuple[str, Efficiency]]:
+    """Fit the shared entries of engines, write them, and fit the own entries of devices with enough rates."""
+    found: list[tuple[str, Efficiency]] = []
+    shared: dict[str, list[Efficiency]] = {}
+    for key, observations in by_entry(rates()).items():
+        fit = fit_shared(key, observations)
+        entry = fit.efficiency.model_copy(update={"evidence": rate_evidence(fit, observations)})
+        shared.setdefault(key.engine, []).append(entry)
+        found += own_entries(key, entry, observations)
+    for engine, entries in shared.items():
+        text = "".join(f"- {indented(dump(entry), 2)}" for entry in sorted(entries, key=lambda entry: entry.name))
+        write(DATABASE / "engines" / f"{engine}.yaml", f"entries:\n{text}")
+    return found
+
+
+def own_entries(key: Key, shared: Efficiency, observations: Sequence) -> list[tuple[str, Efficiency]]:
+    """Fit the entry of each device that has enough rates under an engine."""
+    found = []
+    for device in dict.fromkeys(one.device.id for one in observations):
+        mine = [one for one in observations if one.device.id == device]
+        if sum(map(len, mine)) >= LEAST_ROWS and (device, key.engine, key.format) != ("gb10", "vllm", "bf16"):
+            fit = fit_own(shared, mine)
+            evidence = rate_evidence(fit, mine)
+            found.append((device, fit.efficiency.model_copy(update={"evidence": evidence, "default": True})))
+    return found
+
+
+def only_fitted(entry: Efficiency, fits: Sequence[Fit]) -> Efficiency:
+    """Drop the laws that no table of the device determined: they come from the generation."""
+    seen = {".".join(field.split(".")[:2]) for fit in fits for field in fit.constants}
+    kept = {}
+    for family in ("products", "mixtures"):
+        laws = getattr(entry, family)
+        changes = {dtype: None for dtype in type(laws).model_fields if f"{family}.{dtype}" not in seen}
+        kept[family] = laws.model_copy(update=changes)
+    small = dict.fromkeys(("norm", "rotary", "activation", "cache_write", "gap_us", "step_us"))
+    classes = {field.split(".")[0] for fit in fits for field in fit.constants}
+    attention = {name: None for name in ("attention", "attention_fp8", "attention_wide") if name not in classes}
+    return entry.model_copy(update={**kept, **small, **attention})
+
+
+# ---- what is said of them
+
+
+def evidence_of(fits: Sequence[Fit], source: str, device: Device | None) -> tuple[Evidence, ...]:
+    """Say for each constant on how many points it was fitted, what they leave over, and what was measured directly."""
+    rows = []
+    for fit in fits:
+        for name, value in fit.constants.items():
+            field = name
+            direct = direct_fraction(field, device) if device else None
+            apart = direct is not None and abs(value / direct - 1) > EXPLAINED
+            note = "" if not apart or direct is None else explain(field, value, direct)
+            rows.append(
+                Evidence(
+                    constant=field,
+                    source=source,
+                    points=len(fit.residuals),
+                    residual=round(fit.residual, 3),
+                    direct=None if direct is None else round(direct, 3),
+                    note=note,
+                )
+            )
+    return tuple(rows)
+
+
+def explain(field: str, value: float, direct: float) -> str:
+    """Say why a fitted ceiling differs from its direct measurement."""
+    if value < direct:
+        return "the direct figure is the best single kernel; this is what all sizes of the table reach"
+    return "above the best plain read: part of the stream comes from the cache"
+
+
+def rate_evidence(fit: Fit, observations: Sequence) -> tuple[Evidence, ...]:
+    """Say which sources an engine's constants come from."""
+    sources = sorted({str(source) for one in observations for source in one.facts["source"]})
+    models = sorted({str(model) for one in observations for model in one.facts["model"]})
+    devices = sorted({one.device.id for one in observations})
+    constants = ", ".join(fit.constants)
+    note = f"{len(devices)} devices, {len(models)} models ({', '.join(models[:4])}{', ...' if len(models) > 4 else ''})"  # noqa: PLR2004
+    source = f"single-stream rates of {', '.join(sources)} (references/measurements)"
+    return (Evidence(constant=constants, source=source, points=len(fit.residuals), residual=round(fit.residual, 3), note=note),)
+
+
+# ---- writing
+
+
+def plain(value: object) -> object:
+    """Turn a spec's dump into what YAML holds: no defaults, numbers to four digits."""
+    if isinstance(value, float):
+        return value if np.isinf(value) else 0.0 if abs(value) < NOTHING else float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value
+
+
+class Flow(dict):
+    """A mapping that is written on one line."""
+
+
+class Lines(yaml.SafeDumper):
+    """A dumper that writes laws on one line each."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the same constants may stand in two laws
+        """Write every value out."""
+        return True
+
+
+Lines.add_representer(Flow, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True))
+
+
+def dump(entry: Efficiency) -> str:
+    """Write an entry: laws and evidence on a line each."""
+    data = plain(entry.model_dump(exclude_defaults=True, exclude_none=True))
+    if not isinstance(data, dict):
+        raise TypeError(type(data))
+    for name, value in data.items():
+        if name in ("products", "mixtures"):
+            data[name] = {dtype: Flow(law) for dtype, law in value.items()}
+        elif isinstance(value, dict) and name != "covariance":
+            data[name] = Flow(value)
+        elif name == "evidence":
+            data[name] = [Flow(row) for row in value]
+    if "covariance" in data:
+        data["covariance"] = Flow(data["covariance"])
+    return yaml.dump(data, Dumper=Lines, sort_keys=False, width=10_000, allow_unicode=True)
+
+
+def indented(text: str, by: int) -> str:
+    """Indent all lines but the first."""
+    return text.replace("\n", "\n" + " " * by).rstrip(" ")
+
+
+def write_device(device: str, entries: Sequence[Efficiency]) -> None:
+    """Put the entries into the block ``efficiency:`` of a device's file, one of them marked as the default."""
+    path = next(DATABASE.glob(f"*/{device}.yaml"))
+    first = next((entry for entry in entries if entry.default and entry.format == "bf16"), entries[0])
+    marked = [entry.model_copy(update={"default": entry is first}) for entry in entries]
+    block = "efficiency:\n" + "".join(f"  - {indented(dump(entry), 4)}" for entry in marked)
+    text = path.read_text(encoding="utf-8")
+    if BLOCK.search(text):
+        write(path, BLOCK.sub(lambda _: block, text, count=1))
+        return
+    place = re.search(r"^(sources|notes):", text, re.MULTILINE)
+    cut = len(text) if place is None else place.start()
+    write(path, text[:cut] + block + text[cut:])
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
