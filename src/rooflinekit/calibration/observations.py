@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rooflinekit.operators.cost import Feature, Matrix, Plan
 from rooflinekit.operators.forward import features
-from rooflinekit.roofline.laws import Laws, spread_name
+from rooflinekit.roofline.laws import Laws
 from rooflinekit.roofline.timing import Floor, Rates, compile_timing
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.step import Group
@@ -74,27 +74,6 @@ class Observations:
         parts = [np.where(compute, rest, 0.0), np.where(compute, 0.0, rest), launch]
         sums = np.array([self._summed(part.sum(axis=0)) for part in parts])
         return [("compute", "memory", "overhead")[i] for i in sums.argmax(axis=0)]
-
-    def log_std(self, laws: Laws) -> Seconds:
-        """Spread of the logarithm of each prediction by the entries' own figures; not-a-number where they have none."""
-        timing = compile_timing(self.plan, self.rates, laws)
-        x: Matrix = self._features(timing.plan.features)  # type: ignore[attr-defined]
-        rows = self._of_point(timing.rows_s(x, self.busy_s))
-        each = np.array([self._summed(row) for row in rows])
-        shares = each / each.sum(axis=0)
-        classes = [laws.spread(spread_name(row.op_class)) for row in self.plan.rows]
-        known = np.array([np.nan if value is None else value for value in classes])
-        variance = np.nansum((shares * known[:, None]) ** 2, axis=0)
-        if self.row is not None:
-            return np.sqrt(variance)
-        whole = [laws.spread(phase) for phase in self.phases()]
-        return np.sqrt(variance + np.array([np.nan if value is None else value for value in whole]) ** 2)
-
-    def phases(self) -> list[str]:
-        """Name the phase of each value as intervals know it: a pass with more tokens than sequences is a prefill."""
-        more = sum((np.asarray(one.new_tokens) - 1.0) * np.asarray(one.sequences) for one in self.groups)
-        brought = self._summed(np.asarray(more, dtype=np.float64))
-        return ["prefill" if value > 0.0 else "decode" for value in brought]
 
     @property
     def floor_s(self) -> Seconds:

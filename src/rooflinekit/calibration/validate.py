@@ -20,6 +20,7 @@ from rooflinekit.calibration.entries import (
 )
 from rooflinekit.calibration.fit import shipped_fallbacks
 from rooflinekit.calibration.observations import Observations
+from rooflinekit.calibration.spreads import with_spreads
 from rooflinekit.calibration.references import (
     gb10_totals,
     gb10_trace,
@@ -62,7 +63,7 @@ def judged(observations: Iterable[Observations], entry: Efficiency, tier: str, f
         laws = Laws((entry, *fallbacks(one.device)), tier)
         predicted = one.predicted_s(laws)
         facts = one.facts
-        mixture = any(row.op_class == "mixture" for row in one.plan.rows)
+        mixture = facts["op"] == "mixture" if "op" in facts else any(row.op_class == "mixture" for row in one.plan.rows)
         yield pd.DataFrame(
             {
                 "tier": tier,
@@ -76,7 +77,6 @@ def judged(observations: Iterable[Observations], entry: Efficiency, tier: str, f
                 "predicted_s": predicted,
                 "floor_s": one.floor_s,
                 "log_error": np.log(predicted / one.seconds),
-                "log_std": one.log_std(laws),
                 "bound": one.bounds(laws),
             }
         )
@@ -244,5 +244,4 @@ def predictions(name: str, *, ablate: bool = False) -> pd.DataFrame:
     if name not in SETS:
         message = f"set={name!r}: expected one of {', '.join(SETS)}"
         raise InvalidInputError(message)
-    frame = SETS[name].frame(ablate=ablate)
-    return frame[[*COLUMNS]]
+    return with_spreads(SETS[name].frame(ablate=ablate))[[*COLUMNS]]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflinekit.errors import InvalidInputError, NotCalibratedError
-from rooflinekit.operators.cost import SEQUENCES, TOKENS
+from rooflinekit.operators.cost import SEQUENCES, TOKENS, Row
 from rooflinekit.roofline.laws import Laws, spread_name
 from rooflinekit.roofline.timing import compile_timing
 from rooflinekit.specs.efficiency import Efficiency
@@ -97,13 +97,22 @@ def causes(estimate: "Estimate") -> tuple[Cause, ...]:
     if laws.spread("decode") is None:
         message = f"no interval: {laws.basis} carries no measured spread of its residuals; calibrate the device to get one"
         raise NotCalibratedError(message)
-    shares, found = _shares(estimate), []
-    for row, share in zip(estimate.timing.plan.rows, shares, strict=True):
-        spread = laws.spread(spread_name(row.op_class)) or 0.0
-        found.append(Cause(f"{row.name}: spread of {row.op_class} kernels", "class", share * spread))
+    found = [Cause(_kernels(row), "class", share * spread) for row, share, spread in _classes(estimate)]
     found.append(Cause(f"whole {_phase(estimate)} passes: what their rows share", "pass", _passes(estimate)))
     found += list(_constants(estimate))
     return tuple(found)
+
+
+def _kernels(row: Row) -> str:
+    return f"{row.name}: spread of {row.op_class} kernels"
+
+
+def _classes(estimate: "Estimate") -> Iterator[tuple[Row, NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield every row with its share of the time and the spread of its class in the phase of each point."""
+    laws, prefill = estimate.timing.laws, _is_prefill(estimate)
+    for row, share in zip(estimate.timing.plan.rows, _shares(estimate), strict=True):
+        both = (laws.spread(spread_name(row.op_class, phase)) or 0.0 for phase in ("prefill", "decode"))
+        yield row, share, np.where(prefill, *both)
 
 
 def _shares(estimate: "Estimate") -> NDArray[np.float64]:
@@ -203,11 +212,8 @@ def _left(target: dict[str, float], known: dict[str, float], total: float) -> fl
 def _candidates(estimate: "Estimate", target: dict[str, float]) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield measurements: the largest operators' kernels alone, and a short pass of each phase."""
     where = f"of {estimate.deployment.model.id} on {estimate.deployment.device.id}"
-    laws = estimate.timing.laws
-    for row in sorted(estimate.operators, key=lambda row: -row.time_s)[:3]:
-        spread = laws.spread(spread_name(row.op_class)) or 0.0
-        name = f"{row.name}: spread of {row.op_class} kernels"
-        yield f"the kernel of {row.name} in this pass, timed alone, {where}", {name: spread}
+    for row, _, spread in sorted(_classes(estimate), key=lambda one: -float(one[1][0]))[:3]:
+        yield f"the kernel of {row.name} in this pass, timed alone, {where}", {_kernels(row): float(spread[0])}
     quiet = estimate.deployment.with_(memory_check=False)
     for label, other in (("a decode step at 1,024 tokens", quiet.decode(1024)), ("a prefill of 1,024 tokens", quiet.prefill(1024))):
         known = {cause.name: float(cause.log_std[0]) for cause in causes(other)}

@@ -25,9 +25,9 @@ _SAME = {"fp16": "bf16", "fp8-block": "fp8"}
 ANY = "any"
 
 
-def spread_name(op_class: str) -> str:
-    """Name the spread that a class of operators has: the four classes of small kernels share one."""
-    return op_class if op_class in ("product", "attention", "mixture") else "small"
+def spread_name(op_class: str, phase: str) -> str:
+    """Name the spread that a class of operators has in a phase: the four classes of small kernels share one."""
+    return f"{op_class}_{phase}" if op_class in ("product", "attention", "mixture") else "small"
 
 
 #: Words of a tier -> what widens the spread of a pass there.

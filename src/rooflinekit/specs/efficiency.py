@@ -106,9 +106,12 @@ class Spread(Spec):
     ``other_engine`` and ``other_format``, of the universal entry, widen a pass whose constants were fitted on those.
     """
 
-    product: NotNegative | None = None
-    attention: NotNegative | None = None
-    mixture: NotNegative | None = None
+    product_prefill: NotNegative | None = None
+    product_decode: NotNegative | None = None
+    attention_prefill: NotNegative | None = None
+    attention_decode: NotNegative | None = None
+    mixture_prefill: NotNegative | None = None
+    mixture_decode: NotNegative | None = None
     small: NotNegative | None = None
     prefill: NotNegative | None = None
     decode: NotNegative | None = None
