@@ -230,7 +230,11 @@ def test_time_never_falls_with_more_sequences(d, new, context, sequences, more):
 WEIGHT_ONLY = ("int4", "mxfp4", "int4-g32", "int8-weight-only", "bf16")
 
 
-@given(st.sampled_from(MODELS), st.sampled_from(["calibrated", "datasheet"]), GROUPS, st.integers(0, 3))
+#: One set of constants for all formats: entries by format differ, and an engine's INT4 may be slower than its BF16.
+ONE_FORMAT = Deployment("qwen3-8b", "gb10").device.efficiency[0]
+
+
+@given(st.sampled_from(MODELS), st.sampled_from([ONE_FORMAT, "datasheet"]), GROUPS, st.integers(0, 3))
 def test_time_never_falls_with_more_bytes_per_weight(model, efficiency, group, index):
     """The next wider weight-only format reads more bytes, does the same arithmetic and takes no less time."""
     narrow, wide = (
@@ -242,11 +246,11 @@ def test_time_never_falls_with_more_bytes_per_weight(model, efficiency, group, i
     assert never_less(wide.time_s, narrow.time_s)
 
 
-@given(st.sampled_from(MODELS), st.sampled_from(["own", "datasheet"]), CONTEXTS, BATCHES)
-def test_time_never_falls_with_more_bytes_per_cached_value(model, choice, context, batch):
-    """A 16-bit cache takes no less time than an 8-bit one, and reads twice the bytes."""
+@given(st.sampled_from(MODELS), CONTEXTS, BATCHES)
+def test_time_never_falls_with_more_bytes_per_cached_value(model, context, batch):
+    """A 16-bit cache takes no less time than an 8-bit one at equal rates, and reads twice the bytes."""
     wide, narrow = (
-        deployment(model, choice).with_(kv_cache=name).decode(context, batch=batch) for name in ("bf16", "fp8")
+        deployment(model, "datasheet").with_(kv_cache=name).decode(context, batch=batch) for name in ("bf16", "fp8")
     )
     assert wide.kv_bytes == 2 * narrow.kv_bytes
     assert never_less(wide.time_s, narrow.time_s)

@@ -4,6 +4,7 @@ import pytest
 
 from rooflinekit import Efficiency, NotCalibratedError
 from rooflinekit.roofline.laws import Laws, choose, roofline_efficiency
+from rooflinekit.specs.efficiency import Spread
 
 PRODUCT = {"compute": 0.5, "memory": 0.5, "launch_us": 1}
 ATTENTION = {"compute": 0.5, "memory": 0.5, "activation": 0.5, "launch_us": 1}
@@ -99,6 +100,52 @@ def test_the_nearest_entry_leads(entries, engine, weights, leads, tier):
     laws = choose(entries, [GENERATION, UNIVERSAL], engine, weights)
     assert (laws.chain[0].name, laws.tier) == (leads, tier)
     assert laws.chain[-1] is UNIVERSAL
+
+
+SHARED = (
+    entry("llama.cpp/q4_k on X", "bf16", engine="llama.cpp", weights="q4_k", default=True),
+    entry("llama.cpp/bf16 on X", "bf16", engine="llama.cpp"),
+    entry("vllm/bf16 on X", engine="vllm", gap_us=2.0),
+    entry("mlx/any on X", "bf16", engine="mlx", weights="any"),
+)
+# fmt: off
+BY_ENGINE = [
+    # entries         engine            weights       leads                   tier
+    ([VLLM],          "llama.cpp",      "q4_k",       "llama.cpp/q4_k on X",  "this engine on other devices"),
+    ([VLLM],          "llama.cpp-cuda", "q4_k",       "llama.cpp/q4_k on X",  "this engine on other devices"),
+    ([VLLM, LLAMA],   "llama.cpp",      "bf16",       "card/llama.cpp/bf16",  "own"),
+    ([VLLM, LLAMA],   "llama.cpp",      "q5_k",       "card/llama.cpp/bf16",  "other format on this device"),
+    ([VLLM],          "llama.cpp",      "q5_k",       "llama.cpp/q4_k on X",  "this engine on other devices, other format"),
+    ([VLLM],          "mlx",            "mlx-5bit",   "mlx/any on X",         "this engine on other devices"),
+    ([VLLM, INT4],    "sglang",         "int4",       "card/vllm/int4",       "other engine on this device"),
+    ([VLLM],          None,             "q4_k",       "llama.cpp/q4_k on X",  "this format on other devices"),
+    ([VLLM],          None,             "int4",       "card/vllm/bf16",       "other format on this device"),
+    ([VLLM],          "tgi",            "bf16",       "card/vllm/bf16",       "other engine on this device"),
+    ([],              "tgi",            "bf16",       "hopper",               "architecture generation"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("entries", "engine", "weights", "leads", "tier"), BY_ENGINE)
+def test_an_engine_that_was_asked_for_comes_before_another_on_the_device(entries, engine, weights, leads, tier):
+    """One chip under two engines is two truths: what the engine does elsewhere is nearer than what another does here."""
+    laws = choose(entries, [GENERATION, UNIVERSAL], engine, weights, SHARED)
+    assert (laws.chain[0].name, laws.tier) == (leads, tier)
+
+
+def test_the_hosts_time_counts_only_where_its_engine_was_asked_for():
+    """The pauses of vLLM join its kernels' entry when vLLM is named, and nobody else's."""
+    pauses = [choose([VLLM], [UNIVERSAL], engine, "bf16", SHARED).gap_us for engine in ("vllm", "vllm-0.31", None, "tgi")]
+    assert pauses == [2.0, 2.0, 0.0, 0.0]
+
+
+def test_another_engines_constants_widen_the_spread_of_a_pass():
+    """The spread of a pass is its entry's, and wider by the universal figure where the entry is another engine's."""
+    wide = UNIVERSAL.model_copy(update={"spread": Spread(prefill=0.3, decode=0.3, other_engine=0.4)})
+    near = VLLM.model_copy(update={"spread": Spread(decode=0.3)})
+    own, other = (choose([near], [wide], engine, "bf16").spread("decode") for engine in ("vllm", "tgi"))
+    assert (own, other) == (0.3, pytest.approx(0.5))
+    assert choose([near], [wide], "tgi", "bf16").spread("product_decode") is None
 
 
 def test_the_universal_entry_alone_is_named_so():

@@ -81,6 +81,68 @@ def test_each_class_is_timed_by_its_law(estimate, operator, by_hand):
     assert estimate.operator(operator).time_s == pytest.approx(by_hand, rel=1e-12)
 
 
+PACKED = LAWS.model_copy(
+    update={
+        "products": Efficiency(
+            name="x",
+            products={
+                "bf16": {
+                    "compute": 0.5,
+                    "memory": 0.9,
+                    "launch_us": 4,
+                    "exponent": 2,
+                    "unpack_flops_per_weight": 20,
+                    "vector_flops_per_flop": 0.5,
+                    "peak": "int8",
+                }
+            },
+        ).products,
+        "gap_us": 3.0,
+        "step_us": 100.0,
+    }
+)
+VECTOR = 50e12
+INT4 = Deployment(
+    "qwen3-8b",
+    {**CARD, "peak_dense_tflops": {"bf16": 100, "int8": 300, "fp32": 50}},
+    efficiency=PACKED,
+    weights="int4",
+)
+
+
+def test_packed_weights_are_unpacked_on_the_vector_units_and_computed_at_the_peak_that_the_law_names():
+    """Unpacking once a pass, the vector units' part for each FLOP, the rest at the integer peak; a pause a launch."""
+    weights, flops = 36 * 4096 * 24576, GATE_FLOPS
+    compute = flops / (0.5 * 300e12) + (weights * 20 + flops * 0.5) / VECTOR
+    memory = (weights * (4 + 20 / 128) / 8 + 36 * 2 * 1000 * (4096 + 24576)) / (0.9 * B)
+    gate = INT4.prefill(1000).operator("gate_up_proj")
+    assert gate.compute_time_s == pytest.approx(compute, rel=1e-12)
+    assert gate.time_s == pytest.approx(36 * 7e-6 + math.hypot(compute, memory), rel=1e-12)
+
+
+def test_the_hosts_time_is_paid_once_a_pass():
+    """Whatever the batch; without it the pass is that much shorter."""
+    quiet = INT4.with_(efficiency=PACKED.model_copy(update={"step_us": None}))
+    for batch in (1, 32):
+        more = INT4.decode(100, batch=batch).time_s - quiet.decode(100, batch=batch).time_s
+        assert more == pytest.approx(100e-6, rel=1e-6)
+
+
+def test_a_plain_format_unpacks_nothing():
+    """The same laws over 16-bit weights: the vector units take their part of the product and nothing else."""
+    plain = INT4.with_(weights="bf16").decode(100).operator("gate_up_proj")
+    flops = 36 * 2 * 4096 * 24576
+    assert plain.compute_time_s == pytest.approx(flops / (0.5 * 300e12) + flops * 0.5 / VECTOR, rel=1e-12)
+
+
+@pytest.mark.parametrize(("context", "rows"), [(0, 1020), (500, 1020), (1018, 1020), (1019, 1020), (5000, 5001)])
+def test_a_sequence_shorter_than_a_tile_costs_a_tile(context, rows):
+    """Kernels read K and V a tile at a time: the time of their stream is that of a tile, the bytes counted are not."""
+    attention = D.decode(context).operator("attention")
+    assert attention.kv_bytes == 36 * 4096 * (context + 1)
+    assert attention.memory_time_s == pytest.approx(36 * 4096 * rows / (0.7 * B), rel=1e-12)
+
+
 def test_the_parts_of_an_operator_are_its_time():
     """Compute and memory time joined, launches and serial extras added: nothing else is in a row."""
     for d in (D, FP8):

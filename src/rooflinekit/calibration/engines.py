@@ -72,20 +72,46 @@ def equal_by_device(observations: Sequence[Observations]) -> NDArray[np.float64]
 def start(key: Key) -> Efficiency:
     """Give the entry that a fit begins with: what is known of the engine before any of its rates."""
     name = f"{key.engine}/{key.format} on {key.vendor}"
-    shared = {"name": name, "engine": key.engine, "format": key.format, "family": key.vendor}
+    plain = Efficiency(name=name, engine=key.engine, format=key.format, family=key.vendor)
     if key.engine in VENDOR_KERNELS and key.format in _PLAIN:
-        return Efficiency(**shared, gap_us=1.0, step_us=100.0, attention_wide=_attention(0.3))
-    quantised = key.format not in _PLAIN
-    vector = 0.5 if quantised and key.engine == "llama.cpp" and key.vendor == "NVIDIA" else 0.0
-    peak = {True: "int8", False: "fp16_acc16"}[quantised] if vector or key == Key("llama.cpp", "NVIDIA", "bf16") else None
-    constants = {"compute": 0.8 if vector else 0.6, "memory": 0.85, "peak": peak, "vector_flops_per_flop": vector}
-    unpack = 13.0 if quantised else 0.0
-    product = ProductLaw(**constants, launch_us=3.0, unpack_flops_per_weight=unpack)
-    mixture = MixtureLaw(**{**constants, "compute": 0.3}, launch_us=25.0, unpack_flops_per_weight=unpack)
+        return plain.model_copy(update={"gap_us": 1.0, "step_us": 100.0, "attention_wide": _attention(0.3)})
+    product = _product(key)
+    mixture = MixtureLaw(
+        compute=0.3,
+        memory=product.memory,
+        launch_us=25.0,
+        unpack_flops_per_weight=product.unpack_flops_per_weight,
+        vector_flops_per_flop=product.vector_flops_per_flop,
+        peak=product.peak,
+    )
     dtype = "fp8" if key.format == "fp8" else "bf16"
-    laws = {"products": ProductLaws(**{dtype: product}), "mixtures": MixtureLaws(**{dtype: mixture})}
-    attention = {"attention": _attention(0.3), "attention_wide": _attention(0.15)}
-    return Efficiency(**shared, **laws, **attention, gap_us=3.0, step_us=0.0)
+    laws = {
+        "products": ProductLaws().model_copy(update={dtype: product}),
+        "mixtures": MixtureLaws().model_copy(update={dtype: mixture}),
+        "attention": _attention(0.3),
+        "attention_wide": _attention(0.15),
+    }
+    return plain.model_copy(update={**laws, "gap_us": 3.0, "step_us": 0.0})
+
+
+def _product(key: Key) -> ProductLaw:
+    """Give the law of products that an engine with kernels of its own begins with.
+
+    On NVIDIA llama.cpp multiplies packed weights as integers and scales the sums of blocks on the vector units.
+    """
+    quantised, on_nvidia = key.format not in _PLAIN, (key.engine, key.vendor) == ("llama.cpp", "NVIDIA")
+    unpack = 13.0 if quantised else 0.0
+    if quantised and on_nvidia:
+        return ProductLaw(
+            compute=0.8,
+            memory=0.85,
+            launch_us=3.0,
+            unpack_flops_per_weight=unpack,
+            vector_flops_per_flop=0.5,
+            peak="int8",
+        )
+    peak = "fp16_acc16" if on_nvidia and key.format == "bf16" else None
+    return ProductLaw(compute=0.6, memory=0.85, launch_us=3.0, unpack_flops_per_weight=unpack, peak=peak)
 
 
 def _attention(compute: float) -> AttentionLaw:

@@ -130,7 +130,7 @@ def run(stages: Sequence[Stage], begin: Efficiency, fallbacks: Fallbacks) -> tup
         found = fit(stage.rows, entry, stage.free, weights=weights, checked=False, fallbacks=fallbacks)
         fits.append(found)
         entry = held(found.efficiency)
-    return entry, fits
+    return joined_covariance(entry, fits), fits
 
 
 def held(entry: Efficiency) -> Efficiency:
@@ -313,10 +313,16 @@ def gb10_start() -> Efficiency:
         message = "the GB10's fit starts from the entries of blackwell-rtx and universal"
         raise AssertionError(message)
     small = {name: getattr(universal, name).model_copy(update={"memory": 0.7}) for name in SMALL}
-    attention = generation.attention.model_copy(update={"compute": _GB10_CEILING})
-    kept = {"products": ProductLaws(bf16=generation.products.bf16), "attention": attention, **small}
-    named = {"name": "gb10/vllm-0.31/bf16", "engine": "vllm-0.31", "default": True, "gap_us": 0.0, "step_us": 0.0}
-    return Efficiency(**named, **kept)
+    plain = Efficiency(
+        name="gb10/vllm-0.31/bf16",
+        engine="vllm-0.31",
+        default=True,
+        products=ProductLaws(bf16=generation.products.bf16),
+        attention=generation.attention.model_copy(update={"compute": _GB10_CEILING}),
+        gap_us=0.0,
+        step_us=0.0,
+    )
+    return plain.model_copy(update=small)
 
 
 def fit_gb10(trace: Observations | None = None) -> tuple[Efficiency, list[Fit]]:

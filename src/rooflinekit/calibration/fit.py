@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflinekit.calibration.identify import Weakness, weaknesses
+from rooflinekit.calibration.identify import RESIDUAL, Weakness, weaknesses
 from rooflinekit.calibration.observations import Observations
 from rooflinekit.errors import CalibrationError, InvalidInputError
 from rooflinekit.roofline.laws import Laws
@@ -24,8 +24,12 @@ Free = Mapping[str, Sequence[str]]
 ROBUST = 0.15
 #: A fraction may be tried up to here, so that one above 1 is seen and refused rather than clipped.
 TRIED = 1.3
+#: Log by which a fraction may be above 1 at most, where its uncertainty is as large: it is then held at 1.
+SLACK = 0.03
 #: Log error that a prior weighs against: as if each constant were measured once, to the prior's spread.
 NOISE = 0.05
+#: Constants below this are nought.
+NOUGHT = 1e-6
 #: Parts of the best direct measurement that a fitted ceiling may be: beyond them it is a fault, not a result.
 ABOVE, BELOW = 1.1, 0.4
 
@@ -132,7 +136,8 @@ def fit(
     InvalidInputError
         Fewer values than free constants, or a constant that `start` lacks.
     CalibrationError
-        A fraction above 1, or a ceiling above or far below its direct measurements: a counting or data fault.
+        A fraction above 1 (beyond its uncertainty, or by 3%), or a ceiling above or far below its direct
+        measurements: a counting or data fault.
 
     Notes
     -----
@@ -165,10 +170,29 @@ def fit(
         f_scale=ROBUST,
         x_scale=np.maximum(inside, 1e-3),
     )
-    if checked:
-        for fields, value in zip(free.values(), found.x, strict=True):
-            check_physical(fields[0], float(value), observations[0].device)
-    return _result(problem, found.x, found.jac)
+    result = _result(problem, found.x, np.asarray(found.jac))
+    if checked and _at_its_peak(result, free, observations[0].device):
+        return fit(  # held at 1
+            observations,
+            start,
+            free,
+            fallbacks=fallbacks,
+            weights=weights,
+            prior=prior,
+            robust=robust,
+            checked=False,
+        )
+    return result
+
+
+def _at_its_peak(result: Fit, free: Free, device: Device) -> bool:
+    """Refuse what is not physical; tell whether a fraction is above 1 by no more than its uncertainty."""
+    covariance = result.efficiency.covariance
+    spreads = np.sqrt(np.diag(covariance.log)) if covariance else np.zeros(len(free))
+    for fields, value, spread in zip(free.values(), result.constants.values(), spreads, strict=True):
+        check_physical(fields[0], value, device, slack=min(2.0 * float(spread), SLACK))
+    fractions = [result.constants[name] for name, fields in free.items() if _is_fraction(fields[0])]
+    return max(fractions, default=0.0) > 1.0
 
 
 def _result(problem: Problem, values: NDArray[np.float64], jacobian: NDArray[np.float64]) -> Fit:
@@ -181,17 +205,30 @@ def _result(problem: Problem, values: NDArray[np.float64], jacobian: NDArray[np.
         efficiency.model_copy(update={"covariance": held}),
         dict(zip(names, values.tolist(), strict=True)),
         residuals,
-        weaknesses(names, slopes),
+        _open(names, slopes, values, residuals),
     )
 
 
-def _covariance(slopes: NDArray[np.float64], residuals: NDArray[np.float64], prior: float | None) -> NDArray[np.float64]:
+def _open(
+    names: Sequence[str],
+    slopes: NDArray[np.float64],
+    values: NDArray[np.float64],
+    residuals: NDArray[np.float64],
+) -> tuple[Weakness, ...]:
+    """List what the data leave open; a constant that came out at nought has no logarithm to be open."""
+    seen = values > NOUGHT
+    error = max(RESIDUAL, float(np.median(np.abs(residuals))))
+    return weaknesses([name for name, one in zip(names, seen, strict=True) if one], slopes[:, seen], error)
+
+
+def _covariance(
+    slopes: NDArray[np.float64], residuals: NDArray[np.float64], prior: float | None
+) -> NDArray[np.float64]:
     """Covariance of the constants' logarithms; a direction that the data do not see is held to its prior."""
     spread = max(1.4826 * float(np.median(np.abs(residuals))), 1e-6)
     information = slopes.T @ slopes / spread**2
     known = np.eye(len(information)) / (prior or np.log(2.0)) ** 2
-    inverse: NDArray[np.float64] = np.linalg.inv(information + known)
-    return inverse
+    return np.asarray(np.linalg.inv(information + known), dtype=np.float64)
 
 
 def _range(field: str, most: float) -> tuple[float, float]:
@@ -207,26 +244,31 @@ def _range(field: str, most: float) -> tuple[float, float]:
     return ranges.get(name, (0.0, np.inf))
 
 
-def check_physical(field: str, value: float, device: Device) -> None:
+def _is_fraction(field: str) -> bool:
+    return field.rsplit(".", 1)[-1] in {"compute", "memory", "activation"}
+
+
+def check_physical(field: str, value: float, device: Device, *, slack: float = 0.0) -> None:
     """
-    Refuse a constant that no device can have.
+    Refuse a constant that no device can have; `slack` is the logarithm by which it may be above 1.
 
     Raises
     ------
     CalibrationError
         A fraction of a peak above 1, or a ceiling above or far below what was measured directly on the device.
     """
-    name = field.rsplit(".", 1)[-1]
-    if name not in {"compute", "memory", "activation"}:
+    if not _is_fraction(field):
         return
     advice = "a counting or data fault: check dtype, units, shapes, and whether the data lay in a cache"
-    if value > 1.0:
+    if value > np.exp(slack):
         message = f"{device.id} {field}: fitted at {value:.3f} of the datasheet peak, above 1: {advice}"
         raise CalibrationError(message)
     direct = direct_fraction(field, device)
     if direct is not None and not BELOW * direct <= value <= ABOVE * direct:
         way = "above every" if value > direct else "far below every"
-        message = f"{device.id} {field}: fitted at {value:.3f} of the peak, {way} direct measurement ({direct:.3f}): {advice}"
+        message = (
+            f"{device.id} {field}: fitted at {value:.3f} of the peak, {way} direct measurement ({direct:.3f}): {advice}"
+        )
         raise CalibrationError(message)
 
 
@@ -272,6 +314,7 @@ def with_constants(efficiency: Efficiency, free: Free, values: Sequence[float] |
 
 
 def _updated(spec: Any, tree: Mapping[str, Any]) -> Any:  # noqa: ANN401 - laws and entries alike
-    changes = {name: _updated(getattr(spec, name), value) if isinstance(value, dict) else value for name, value in tree.items()}
+    changes = {
+        name: _updated(getattr(spec, name), value) if isinstance(value, dict) else value for name, value in tree.items()
+    }
     return spec.model_copy(update=changes)
-

@@ -1,6 +1,6 @@
-"""Tables of kernels: one product, one attention, one mixture a line, each timed as the row of a plan that a model has."""
+"""Tables of kernels: one product, attention or mixture a line, each timed as the row of a plan that a model has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from rooflinekit.specs.precision import Precision, weight_format
 from rooflinekit.specs.quantisation import PLAIN_FORMAT, Quantisation
 from rooflinekit.specs.step import Group
 
-Line = Mapping[str, Any]
+Line = Mapping[Hashable, Any]
 #: Columns that give a kernel its shape: lines that agree in them are one row of the plan.
 SHAPES = {
     "product": ("weights", "n", "k"),
@@ -37,8 +37,8 @@ def kernel_observations(table: pd.DataFrame, device: Device) -> Observations:
     Parameters
     ----------
     table : DataFrame
-        Columns ``op`` (product, attention, mixture, small), ``seconds``, ``new_tokens``, ``context_tokens``, ``sequences`` and
-        those of :data:`SHAPES`; more columns are kept as facts.
+        Columns ``op`` (product, attention, mixture, small), ``seconds``, ``new_tokens``, ``context_tokens``,
+        ``sequences`` and those of :data:`SHAPES`; more columns are kept as facts.
     device : Device
         What it was measured on.
 
@@ -49,10 +49,12 @@ def kernel_observations(table: pd.DataFrame, device: Device) -> Observations:
     lines = table.reset_index(drop=True)
     needed = dict.fromkeys(column for op in lines["op"].unique() for column in SHAPES[op])
     shape = lines.groupby(["op", *needed], dropna=False, sort=False).ngroup()  # numbered as they come
-    row, first = shape.to_numpy(), lines.loc[~shape.duplicated()]
+    row, first = np.asarray(shape, dtype=np.int64), lines.loc[~shape.duplicated()]
     expected, least = (_plan(first, skew) for skew in (0.0, np.inf))
-    sizes = [lines[name].to_numpy(dtype=np.float64) for name in ("new_tokens", "context_tokens", "sequences")]
-    one, points = Group(*sizes, np.ones(len(lines))), np.arange(len(lines))
+    new, context, sequences = (
+        lines[name].to_numpy(dtype=np.float64) for name in ("new_tokens", "context_tokens", "sequences")
+    )
+    one, points = Group(new, context, sequences, np.ones(len(lines))), np.arange(len(lines))
     seconds = lines["seconds"].to_numpy(dtype=np.float64)
     rates = resolve_rates(device, "calibrated")
     return Observations(lines, seconds, device, expected, rates, (one,), points, np.ones(len(lines)), least, row=row)

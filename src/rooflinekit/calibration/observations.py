@@ -78,14 +78,13 @@ class Observations:
     @property
     def floor_s(self) -> Seconds:
         """Seconds that nothing can beat, for every measured value."""
-        floor = Floor(self.floor_plan, self.rates)
+        floor, x = Floor(self.floor_plan, self.rates), features(self.floor_plan.features, self.groups)
         if self.row is None:
-            return self._summed(floor.seconds(features(self.floor_plan.features, self.groups)))
-        return self._summed(floor.rows_s(features(self.floor_plan.features, self.groups))[self.row, np.arange(len(self.row))])
+            return self._summed(floor.seconds(x))
+        return self._summed(floor.rows_s(x)[self.row, np.arange(len(self.row))])
 
     def _summed(self, points: Seconds) -> Seconds:
-        total: Seconds = np.bincount(self.owner, weights=self.weight * points, minlength=len(self))
-        return total
+        return np.asarray(np.bincount(self.owner, weights=self.weight * points, minlength=len(self)), dtype=np.float64)
 
     def __len__(self) -> int:
         """Count the measured values."""

@@ -1,6 +1,6 @@
 """Whole passes as observations: steps of a trace, single-stream rates, kernel classes of a trace's passes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +10,10 @@ from rooflinekit import units
 from rooflinekit.calibration.observations import Observations
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.roofline.laws import format_kind
+from rooflinekit.specs.device import Device
 from rooflinekit.specs.step import Group
 
-Line = Mapping[str, Any]
+Line = Mapping[Hashable, Any]
 
 
 class Point(NamedTuple):
@@ -23,7 +24,13 @@ class Point(NamedTuple):
     row: int | None = None
 
 
-def observe(deployment: Deployment, facts: pd.DataFrame, seconds: Sequence[float], points: Sequence[Sequence[Point]], busy_s: float = 0.0) -> Observations:
+def observe(
+    deployment: Deployment,
+    facts: pd.DataFrame,
+    seconds: Sequence[float],
+    points: Sequence[Sequence[Point]],
+    busy_s: float = 0.0,
+) -> Observations:
     """
     Observe measured values that are sums of steps of one deployment.
 
@@ -93,8 +100,8 @@ def decode_points(held: float, steps: float, batch: float = 1.0) -> list[Point]:
 
 
 def _number(line: Line, name: str, default: float = 0.0) -> float:
-    value = line.get(name)
-    return default if value is None or pd.isna(value) else float(value)
+    value = float(line.get(name, np.nan))
+    return default if np.isnan(value) else value
 
 
 def _decode_rate(line: Line) -> tuple[float, list[Point]]:
@@ -151,15 +158,18 @@ READINGS: dict[str, Callable[[Line], tuple[float, list[Point]]]] = {
 
 def phase_of(reading: str) -> str:
     """Name the phase that a reading is of; whole requests are decode for the most part."""
-    return "prefill" if reading.startswith(("prefill", "ttft")) else "decode" if reading.startswith("decode") else "request"
+    if reading.startswith(("prefill", "ttft")):
+        return "prefill"
+    return "decode" if reading.startswith("decode") else "request"
 
 
-def rate_observations(table: pd.DataFrame) -> Iterator[Observations]:
-    """Observe single-stream rates, one deployment at a time."""
+def rate_observations(table: pd.DataFrame, card: Device | None = None) -> Iterator[Observations]:
+    """Observe single-stream rates, one deployment at a time; of a device that is no file of the catalogue, if given."""
     keys = ["device", "model", "weights", "kv_cache"]
     for (device, model, weights, cache), lines in table.groupby(keys, dropna=False):
-        choices = {"weights": _given(weights), "kv_cache": _given(cache)}
-        deployment = Deployment(model, device, memory_check=False, **choices)
+        deployment = Deployment(
+            str(model), card or str(device), weights=_given(weights), kv_cache=_given(cache), memory_check=False
+        )
         read = [READINGS[line["reading"]](line) for line in lines.to_dict("records")]
         phases = [phase_of(reading) for reading in lines["reading"]]
         facts = lines.assign(phase=phases, format=format_kind(deployment.precision.weights.name))
@@ -167,14 +177,14 @@ def rate_observations(table: pd.DataFrame) -> Iterator[Observations]:
 
 
 def _given(value: object) -> str | None:
-    return None if pd.isna(value) else str(value)
+    return value if isinstance(value, str) else None
 
 
-def step_observations(table: pd.DataFrame, device: str) -> Iterator[Observations]:
+def step_observations(table: pd.DataFrame, device: str | Device) -> Iterator[Observations]:
     """Observe steps of a trace, one model and format at a time; a decode row's context holds the new token."""
     weights = table["weights"] if "weights" in table else pd.Series("bf16", index=table.index)
     for (model, form), lines in table.assign(weights=weights).groupby(["model", "weights"]):
-        deployment = Deployment(model, device, weights=form, memory_check=False)
+        deployment = Deployment(str(model), device, weights=str(form), memory_check=False)
         points = [[_step(line)] for line in lines.to_dict("records")]
         yield observe(deployment, lines, lines["seconds"].tolist(), points)
 

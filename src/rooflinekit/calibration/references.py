@@ -1,16 +1,16 @@
-"""The references that ship with the package, as observations: kernels of eight devices, the H200 trace, public rates."""
+"""The references that ship with the package as observations: kernels of eight devices, the H200 trace, rates."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from rooflinekit.calibration.kernels import kernel_observations
 from rooflinekit.calibration.observations import Observations
 from rooflinekit.calibration.passes import (
+    Line,
     Point,
     decode_points,
     observe,
@@ -65,7 +65,8 @@ def h200_steps() -> tuple[Observations, ...]:
 @cache
 def h200_mixed_steps() -> tuple[Observations, ...]:
     """Observe steps that carry a prefill chunk and decoding sequences together."""
-    return tuple(step_observations(pd.read_csv(FOLDER / "h200" / "qwen3-8b_mixed_steps.csv").assign(phase="mixed"), "h200-sxm"))
+    table = pd.read_csv(FOLDER / "h200" / "qwen3-8b_mixed_steps.csv")
+    return tuple(step_observations(table.assign(phase="mixed"), "h200-sxm"))
 
 
 @cache
@@ -88,7 +89,7 @@ def _llama_cpp(weights: str, lines: pd.DataFrame) -> Observations:
     return observe(deployment, facts, [seconds for seconds, _ in read], [points for _, points in read])
 
 
-def _llama_cpp_line(line: Mapping[str, Any]) -> tuple[float, list[Point]]:
+def _llama_cpp_line(line: Line) -> tuple[float, list[Point]]:
     """Read one line: a prompt, prompts of several sequences, or steps of one or several."""
     batch, prompt = float(line["batch"]), float(line["prompt_tokens"])
     if "decode" in line["test"]:

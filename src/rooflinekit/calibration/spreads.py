@@ -1,13 +1,16 @@
-"""Spreads: how far predictions that have not seen a measurement lie from it, and what each entry is to carry of that."""
+"""Spreads: how far predictions lie from measurements that they have not seen, and what each entry carries of that."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rooflinekit.specs.efficiency import Spread
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Part of the errors that an interval of this level is to hold, and how far that reaches in standard deviations.
 LEVEL = 0.8
@@ -26,7 +29,7 @@ _DEFAULT: tuple[Sequence[Sequence[str]], str] = ((("phase",),), "fold")
 
 def spread(errors: "pd.Series[float] | NDArray[np.float64]") -> float:
     """
-    Standard deviation of the normal whose 80% interval holds 80% of these errors of logarithms.
+    Give the standard deviation of the normal whose 80% interval holds 80% of these errors of logarithms.
 
     Examples
     --------
@@ -40,7 +43,7 @@ def with_spreads(frame: pd.DataFrame) -> pd.DataFrame:
     """Add to each prediction the spread of its group, taken from rows of other devices, models or folds alone."""
     name = str(frame["set"].iloc[0])
     groups, held = _GROUPS.get(name, _DEFAULT)
-    facts = frame.assign(fold=np.arange(len(frame)) % 5).fillna({column: "" for column in ("kv_cache", "weights", "op")})
+    facts = frame.assign(fold=np.arange(len(frame)) % 5).fillna(dict.fromkeys(("kv_cache", "weights", "op"), ""))
     found = pd.Series(np.nan, index=frame.index)
     for columns in groups:
         for _, lines in facts.groupby(list(columns), dropna=False):
@@ -65,7 +68,10 @@ def coverage(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         inside=inside, error=np.abs(np.expm1(frame["log_error"])), half_width=np.expm1(REACH * frame["log_std"])
     )
     table = facts.groupby(list(by), dropna=False).agg(
-        rows=("inside", "size"), inside=("inside", "mean"), error=("error", "median"), half_width=("half_width", "median")
+        rows=("inside", "size"),
+        inside=("inside", "mean"),
+        error=("error", "median"),
+        half_width=("half_width", "median"),
     )
     return table.reset_index()
 

@@ -1,6 +1,6 @@
 """Tidy tables of measured times: each shape of file becomes the same columns; which shape it is, its header says."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +21,8 @@ DEVICES = {
 WEIGHTS = {"bfloat16": "bf16", "float16": "fp16", "fp8_static": "fp8"}
 #: Products of at least this width both ways are what a model has; narrower ones are drivers' corner cases.
 LEAST_WIDTH = 512
+#: Tokens up to which a product or mixture counts as a decode step's: a batch and no more.
+DECODE_TOKENS = 64
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -31,7 +33,7 @@ def read_table(path: Path) -> pd.DataFrame:
     ----------
     path : Path
         A CSV file. Products (``m, n, k``), attention (``heads`` or ``num_heads``), mixtures (``num_experts``), steps
-        (``model, phase, batch``), mixed steps (``chunk_tokens``), single-stream rates (``reading`` or ``metric``).
+        (``model, phase, batch``), mixed steps (``chunk_tokens``), single-stream rates (``reading``).
 
     Returns
     -------
@@ -74,8 +76,15 @@ def _products(raw: pd.DataFrame) -> pd.DataFrame:
     table = _common(raw, "product")
     narrow = raw[["n", "k"]].min(axis=1) < LEAST_WIDTH
     regime = table["regime"].mask(narrow, "narrow")
-    sizes = {"new_tokens": raw["m"], "context_tokens": 0, "sequences": 1, "n": raw["n"], "k": raw["k"]}
-    return table.assign(**sizes, regime=regime, phase=_phase(raw["m"] > 64))  # noqa: PLR2004 - a decode batch and no more
+    return table.assign(
+        new_tokens=raw["m"],
+        context_tokens=0,
+        sequences=1,
+        n=raw["n"],
+        k=raw["k"],
+        regime=regime,
+        phase=_phase(raw["m"] > DECODE_TOKENS),
+    )
 
 
 def _phase(prefill: "pd.Series[bool]") -> "pd.Series[str]":
@@ -100,20 +109,30 @@ def _attention(raw: pd.DataFrame) -> pd.DataFrame:
     new = plain["new_tokens"].mask(decode, 1)
     cache = plain["kv_cache"].replace(WEIGHTS) if "kv_cache" in plain else "bf16"
     kept = plain[["heads", "kv_heads", "head_dim", "sequences"]]
-    backend = raw["backend"] if "backend" in raw else ""
-    sizes = {"new_tokens": new, "context_tokens": plain["held"] - new, "kv_cache": cache, "backend": backend}
-    return _common(raw, "attention").assign(weights="bf16", phase=_phase(~decode), **sizes).join(kept)
+    table = _common(raw, "attention").assign(
+        weights="bf16",
+        phase=_phase(~decode),
+        new_tokens=new,
+        context_tokens=plain["held"] - new,
+        kv_cache=cache,
+        backend=raw.get("backend", ""),
+    )
+    return table.join(kept)
 
 
 def _mixtures(raw: pd.DataFrame) -> pd.DataFrame:
     """Read mixtures of one rank; tensor parallelism divides an expert's width, expert parallelism is not read."""
     whole = raw[raw["moe_ep_size"] == 1] if "moe_ep_size" in raw else raw
-    parts = whole["moe_tp_size"] if "moe_tp_size" in whole else 1
+    parts = whole.get("moe_tp_size", 1)
     kept = whole[["hidden_size", "topk", "num_experts"]].assign(inter_size=whole["inter_size"] // parts)
-    routing = whole["distribution"] if "distribution" in whole else "uniform"
-    sizes = {"new_tokens": whole["num_tokens"], "context_tokens": 0, "sequences": 1, "routing": routing}
-    phase = _phase(whole["num_tokens"] > 64)  # noqa: PLR2004 - as for products
-    return _common(whole, "mixture").assign(phase=phase, **sizes).join(kept)
+    table = _common(whole, "mixture").assign(
+        phase=_phase(whole["num_tokens"] > DECODE_TOKENS),
+        new_tokens=whole["num_tokens"],
+        context_tokens=0,
+        sequences=1,
+        routing=whole.get("distribution", "uniform"),
+    )
+    return table.join(kept)
 
 
 #: Small kernel -> its class. Kernels for FP8 inputs are left out: no class of theirs is in a plan.
@@ -130,10 +149,20 @@ SMALL = {
 def _small(raw: pd.DataFrame) -> pd.DataFrame:
     """Read small kernels of the four classes; all launches of one call count as one."""
     kept = raw[raw["kernel"].isin(SMALL)]
-    sizes = {"new_tokens": kept["tokens"], "context_tokens": 0, "sequences": 1}
-    classes = {"op_class": kept["kernel"].map(SMALL), "bytes_per_token": kept["bytes_moved"] / kept["tokens"]}
-    compiled = kept["compiled"] if "compiled" in kept else ""
-    return _common(kept, "small").assign(phase="", compiled=compiled, **sizes, **classes)
+    return _common(kept, "small").assign(
+        phase="",
+        compiled=kept.get("compiled", ""),
+        new_tokens=kept["tokens"],
+        context_tokens=0,
+        sequences=1,
+        op_class=kept["kernel"].map(SMALL),
+        bytes_per_token=kept["bytes_moved"] / kept["tokens"],
+    )
+
+
+def _whole(op: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Read rows of whole passes as they are."""
+    return lambda raw: raw.assign(op=op)
 
 
 SHAPES: dict[tuple[str, ...], Callable[[pd.DataFrame], pd.DataFrame]] = {
@@ -142,4 +171,7 @@ SHAPES: dict[tuple[str, ...], Callable[[pd.DataFrame], pd.DataFrame]] = {
     ("heads", "kv_heads", "kv_tokens"): _attention,
     ("num_tokens", "num_experts", "topk"): _mixtures,
     ("kernel", "tokens", "bytes_moved"): _small,
+    ("reading", "value"): _whole("rate"),
+    ("chunk_tokens", "chunk_context_tokens", "decode_batch", "decode_context_tokens", "seconds"): _whole("mixed"),
+    ("phase", "batch", "prompt_tokens", "context_tokens", "seconds"): _whole("step"),
 }

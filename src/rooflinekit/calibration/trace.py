@@ -10,6 +10,7 @@ from rooflinekit.calibration.observations import Observations
 from rooflinekit.calibration.passes import Point, decode_point, observe
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.specs.device import Device
 from rooflinekit.specs.spec import Count, Fraction, Positive, Spec
 from rooflinekit.specs.step import Group
 from rooflinekit.specs.yamlfile import check, read_mapping
@@ -63,14 +64,11 @@ def load_trace(path: Path) -> KernelTrace:
     return check(KernelTrace, read_mapping(path), str(path))
 
 
-def trace_observations(trace: KernelTrace) -> Observations:
-    """Observe the kernel classes; each weighs later by its share of its phase's measured time."""
-    deployment = Deployment(trace.model, trace.device, memory_check=False)
-    sums = {phase: sum(row.seconds for row in trace.rows if row.phase == phase) for phase in ("prefill", "decode")}
-    facts = pd.DataFrame(
-        [
-            {"name": row.name, "phase": row.phase, "model": trace.model, "device": trace.device, "share": row.seconds / sums[row.phase]}
-            for row in trace.rows
-        ]
-    )
-    return observe(deployment, facts, [row.seconds for row in trace.rows], [row.points(deployment) for row in trace.rows])
+def trace_observations(trace: KernelTrace, device: Device | None = None) -> Observations:
+    """Observe the kernel classes; each weighs later by its share of its phase's measured time. On `device`, if given."""
+    deployment = Deployment(trace.model, device or trace.device, memory_check=False)
+    seconds = [row.seconds for row in trace.rows]
+    facts = pd.DataFrame({"name": [row.name for row in trace.rows], "phase": [row.phase for row in trace.rows]})
+    share = seconds / pd.Series(seconds).groupby(facts["phase"]).transform("sum")
+    facts = facts.assign(model=trace.model, device=trace.device, share=share)
+    return observe(deployment, facts, seconds, [row.points(deployment) for row in trace.rows])

@@ -1,4 +1,4 @@
-"""Validation: every shipped reference predicted, most of them by constants that have not seen it, and what that shows."""
+"""Validation: every shipped reference predicted, most of them by constants that have not seen it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ import pandas as pd
 
 from rooflinekit.calibration.engines import by_entry, fit_own, fit_shared, start
 from rooflinekit.calibration.entries import (
-    H200,
     fit_gb10,
     fit_kernels,
     fit_llama_cpp,
@@ -20,7 +19,6 @@ from rooflinekit.calibration.entries import (
 )
 from rooflinekit.calibration.fit import shipped_fallbacks
 from rooflinekit.calibration.observations import Observations
-from rooflinekit.calibration.spreads import with_spreads
 from rooflinekit.calibration.references import (
     gb10_totals,
     gb10_trace,
@@ -31,11 +29,15 @@ from rooflinekit.calibration.references import (
     kernel_tables,
     rates,
 )
+from rooflinekit.calibration.spreads import with_spreads
+from rooflinekit.calibration.tensor_parallel import step_observations as two_rank_steps
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.roofline.laws import Laws
 from rooflinekit.specs.efficiency import Efficiency
 
 FOLDS = 5
+#: Facts that a frame of predictions repeats, where a reference has them.
+SAID = ("engine", "model", "weights", "kv_cache", "op", "phase", "regime", "id")
 #: Columns of every frame of predictions, facts first.
 COLUMNS = (
     "set", "tier", "device", "engine", "model", "weights", "kv_cache", "op", "phase", "regime", "mixture", "batch",
@@ -57,7 +59,12 @@ class ReferenceSet:
         return pd.concat(list(self.predict(ablate)), ignore_index=True).assign(set=self.name)
 
 
-def judged(observations: Iterable[Observations], entry: Efficiency, tier: str, fallbacks: Callable[..., tuple[Efficiency, ...]] = shipped_fallbacks) -> Iterator[pd.DataFrame]:
+def judged(
+    observations: Iterable[Observations],
+    entry: Efficiency,
+    tier: str,
+    fallbacks: Callable[..., tuple[Efficiency, ...]] = shipped_fallbacks,
+) -> Iterator[pd.DataFrame]:
     """Predict observations under an entry and lay them out, one line a measured value."""
     for one in observations:
         laws = Laws((entry, *fallbacks(one.device)), tier)
@@ -68,7 +75,7 @@ def judged(observations: Iterable[Observations], entry: Efficiency, tier: str, f
             {
                 "tier": tier,
                 "device": one.device.id,
-                **{name: facts[name] if name in facts else "" for name in ("engine", "model", "weights", "kv_cache", "op", "phase", "regime", "id")},
+                **{name: facts.get(name, "") for name in SAID},
                 "mixture": mixture,
                 "batch": _first(facts, "batch", "sequences"),
                 "tokens": _first(facts, "prompt_tokens", "new_tokens", "chunk_tokens"),
@@ -124,7 +131,7 @@ def _h200_steps(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as ab
         yield from judged([one for one in h200_steps() if _model(one) == model], fitted, "own")
 
 
-def _h200_nothing_fitted(observations: Sequence[Observations], ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above
+def _h200_nothing_fitted(observations: Sequence[Observations], ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001
     """Predict rows of which nothing was fitted, by the back end that the trace ran: FA2 where context is held."""
     steps = [] if ablate else h200_steps()
     for backend, held in (("cudnn", False), ("flash2", True)):
@@ -145,6 +152,16 @@ def _h200_mixed(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as ab
 
 def _h200_fp8(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above
     yield from _h200_nothing_fitted(h200_fp8_steps(), ablate)
+
+
+def _h200_tensor_parallel(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above
+    """Predict steps of two ranks: a divided model's pass, and collectives by a law fitted on their own table."""
+    entry, _ = h200_kernel_entry()
+    fitted = entry if ablate else fit_power_limit(entry, h200_steps()).efficiency
+    for one in two_rank_steps():
+        for frame in judged([one], fitted, "own"):
+            predicted = frame["predicted_s"] + one.facts["collective_s"]
+            yield frame.assign(predicted_s=predicted, log_error=np.log(predicted / one.seconds))
 
 
 def _h200_llama_cpp(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above
@@ -201,7 +218,7 @@ def _streams_left_out(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 -
 
 
 def _streams_own(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above
-    """Predict single-stream rates of each model by the other models of the same engine and format on the same device."""
+    """Predict single-stream rates of each model by the other models of its engine and format on its device."""
     if ablate:
         return
     for key, observations in by_entry(rates()).items():
@@ -211,7 +228,9 @@ def _streams_own(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as a
             models = dict.fromkeys(map(_model, mine))
             for model in models if len(models) > 1 else ():
                 rest = [one for one in mine if _model(one) != model]
-                yield from judged([one for one in mine if _model(one) == model], fit_own(shared, rest).efficiency, "own")
+                yield from judged(
+                    [one for one in mine if _model(one) == model], fit_own(shared, rest).efficiency, "own"
+                )
 
 
 SETS: Mapping[str, ReferenceSet] = {
@@ -219,16 +238,38 @@ SETS: Mapping[str, ReferenceSet] = {
     for one in (
         ReferenceSet("gb10-trace", "Qwen3-8B on GB10, vLLM 0.31: kernel classes and totals", "the totals", _gb10_trace),
         ReferenceSet("gb10-llama.cpp", "llama.cpp on GB10", "each model: constants of the others", _gb10_engines),
-        ReferenceSet("h200-steps", "whole steps on H200, PyTorch 2.11, ten models", "each model: kernels, and the power limit of the others", _h200_steps),
-        ReferenceSet("h200-mixed-steps", "steps with a chunk and decoding sequences on H200", "all: nothing fitted on them", _h200_mixed),
-        ReferenceSet("h200-fp8-steps", "whole steps with FP8 weights on H200", "all: nothing fitted on them", _h200_fp8),
-        ReferenceSet("h200-llama.cpp", "llama.cpp on H200, Qwen3-8B in three formats", "every other pair of rows", _h200_llama_cpp),
+        ReferenceSet(
+            "h200-steps",
+            "whole steps on H200, PyTorch 2.11, ten models",
+            "each model: kernels, and the power limit of the others",
+            _h200_steps,
+        ),
+        ReferenceSet(
+            "h200-mixed-steps",
+            "steps with a chunk and decoding sequences on H200",
+            "all: nothing fitted on them",
+            _h200_mixed,
+        ),
+        ReferenceSet(
+            "h200-tensor-parallel", "whole steps of two H200s", "all: nothing fitted on them", _h200_tensor_parallel
+        ),
+        ReferenceSet(
+            "h200-fp8-steps", "whole steps with FP8 weights on H200", "all: nothing fitted on them", _h200_fp8
+        ),
+        ReferenceSet(
+            "h200-llama.cpp",
+            "llama.cpp on H200, Qwen3-8B in three formats",
+            "every other pair of rows",
+            _h200_llama_cpp,
+        ),
         ReferenceSet("kernels-other-shapes", "kernels of eight devices", "a fifth of the shapes in turn", _kernels_own),
         ReferenceSet("kernels-left-out", "kernels of eight devices", "each device in turn", _kernels_left_out),
-        ReferenceSet("streams-other-models", "public single-stream rates", "each model on a device in turn", _streams_own),
+        ReferenceSet(
+            "streams-other-models", "public single-stream rates", "each model on a device in turn", _streams_own
+        ),
         ReferenceSet("streams-left-out", "public single-stream rates", "each device in turn", _streams_left_out),
     )
-}  # fmt: skip
+}
 
 
 @cache

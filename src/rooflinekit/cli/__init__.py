@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import rooflinekit
+from rooflinekit.cli.calibrate import calibrate
 from rooflinekit.cli.catalog import devices, models, schema
 from rooflinekit.cli.crossover import crossover
 from rooflinekit.cli.curve import curve
@@ -13,6 +14,7 @@ from rooflinekit.cli.importing import models_import
 from rooflinekit.cli.kv import kv
 from rooflinekit.cli.reproduce import reproduce
 from rooflinekit.cli.shell import Commands
+from rooflinekit.cli.validate import validate
 
 app = typer.Typer(
     name="rooflinekit",
@@ -23,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (estimate, curve, crossover, kv, schema, reproduce):
+for command in (estimate, curve, crossover, kv, schema, reproduce, validate, calibrate):
     app.command()(command)
 models.command("import")(models_import)
 app.add_typer(devices, name="devices")

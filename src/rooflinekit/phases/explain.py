@@ -77,6 +77,8 @@ def _pass(step: Estimate) -> Term:
     return Term(step.label, step.time_s, shown, _sum(children), "; ".join((step.basis, *step.notes)), children)
 
 
+#: Relative error of sums in floating point.
+_ROUNDING = 1e-9
 #: What a planner asks first: a part of the pass, its classes of operators, and the bytes it is there to read.
 _PARTS: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
     ("weights: linear layers and experts", ("product", "mixture"), "weight_bytes"),
@@ -123,7 +125,10 @@ def _joined(values: list[float], exponent: float) -> str:
 def _launch(row: OperatorEstimate) -> Term:
     law = row.estimate.timing.row_laws[row.index]
     work = f"{number(row.launches)} * {number(law.launch_s)}"
-    return Term("launches", row.launch_time_s, units.duration(row.launch_time_s), work)
+    host = row.launch_time_s - float(row.launches) * law.launch_s
+    paid = row.estimate.timing.laws.step_us and host > _ROUNDING * row.launch_time_s  # the host's time is on one row
+    label = "launches and the host's time for a pass" if paid else "launches"
+    return Term(label, row.launch_time_s, units.duration(row.launch_time_s), f"{work} + {number(host)}" if paid else work)
 
 
 def _compute(row: OperatorEstimate) -> Term:
@@ -134,11 +139,26 @@ def _compute(row: OperatorEstimate) -> Term:
     if law.softmax_flops_per_score and scores:
         counts.append(_count(row, "scores", plan.scores, ""))
         work = f"({work} + {number(scores)} * {number(law.softmax_flops_per_score)})"
+    work = f"{work} / ({number(law.compute)} * {number(law.peak_flops_per_s)})"
+    work += _vector(row, counts)
     stretch = float(np.asarray(row.estimate.stretch).reshape(-1)[0])
     slowed = f" * {number(stretch)}" if stretch != 1.0 else ""
-    rate = f"({number(law.compute)} * {number(law.peak_flops_per_s)})"
     value = row.compute_time_s
-    return Term("compute", value, units.duration(value), f"{work} / {rate}{slowed}", _peak(row), tuple(counts))
+    whole = f"({work}){slowed}" if slowed else work
+    return Term("compute", value, units.duration(value), whole, _peak(row), tuple(counts))
+
+
+def _vector(row: OperatorEstimate, counts: list[Term]) -> str:
+    """Give what the vector units add: unpacking weights, and their part of the product; its counts join the others."""
+    plan, law = row.estimate.timing.plan, row.estimate.timing.row_laws[row.index]
+    packed, rate = _count(row, "packed weights", plan.packed_weights, ""), row.estimate.timing.rates.vector_flops_per_s
+    spent = []
+    if law.unpack_flops_per_weight and packed.value:
+        counts.append(packed)
+        spent.append(f"{number(packed.value)} * {number(law.unpack_flops_per_weight)}")
+    if law.vector_flops_per_flop and row.flops:
+        spent.append(f"{number(row.flops)} * {number(law.vector_flops_per_flop)}")
+    return f" + ({' + '.join(spent)}) / {number(rate)}" if spent and np.isfinite(rate) else ""
 
 
 def _memory(row: OperatorEstimate) -> Term:

@@ -80,8 +80,8 @@ def interval_factors(estimate: "Estimate", level: float) -> tuple[Any, Any]:
 
 def log_spread(estimate: "Estimate") -> NDArray[np.float64]:
     """Give the standard deviation of the logarithm of the time, at each point."""
-    variance = sum(cause.log_std**2 for cause in causes(estimate))
-    return np.sqrt(np.asarray(variance))
+    variance = sum((cause.log_std**2 for cause in causes(estimate)), start=np.zeros(1))
+    return np.asarray(np.sqrt(variance), dtype=np.float64)
 
 
 def causes(estimate: "Estimate") -> tuple[Cause, ...]:
@@ -95,7 +95,9 @@ def causes(estimate: "Estimate") -> tuple[Cause, ...]:
     """
     laws = estimate.timing.laws
     if laws.spread("decode") is None:
-        message = f"no interval: {laws.basis} carries no measured spread of its residuals; calibrate the device to get one"
+        message = (
+            f"no interval: {laws.basis} carries no measured spread of its residuals; calibrate the device to get one"
+        )
         raise NotCalibratedError(message)
     found = [Cause(_kernels(row), "class", share * spread) for row, share, spread in _classes(estimate)]
     found.append(Cause(f"whole {_phase(estimate)} passes: what their rows share", "pass", _passes(estimate)))
@@ -215,7 +217,9 @@ def _candidates(estimate: "Estimate", target: dict[str, float]) -> Iterator[tupl
     for row, _, spread in sorted(_classes(estimate), key=lambda one: -float(one[1][0]))[:3]:
         yield f"the kernel of {row.name} in this pass, timed alone, {where}", {_kernels(row): float(spread[0])}
     quiet = estimate.deployment.with_(memory_check=False)
-    for label, other in (("a decode step at 1,024 tokens", quiet.decode(1024)), ("a prefill of 1,024 tokens", quiet.prefill(1024))):
+    for label, other in (
+        ("a decode step at 1,024 tokens", quiet.decode(1024)),
+        ("a prefill of 1,024 tokens", quiet.prefill(1024)),
+    ):
         known = {cause.name: float(cause.log_std[0]) for cause in causes(other)}
         yield f"{label} {where}", {name: value for name, value in known.items() if value or name in target}
-

@@ -92,6 +92,44 @@ def power_limit_stretch(work_s: Real, busy_s: Real, budget_s: float, sustained: 
     return stretch if np.ndim(stretch) else float(stretch)
 
 
+def collective_time(wire_s: Real, latency_s: float, join: float) -> Real:
+    r"""
+    Time of a collective from what its bytes take on the wire and from its latency.
+
+    .. math:: t = \alpha + s + 2\kappa\sqrt{\alpha s}
+
+    Parameters
+    ----------
+    wire_s : Real
+        Bytes that a rank sends over the rate reached, :math:`s`. [s]
+    latency_s : float
+        Time of an empty collective, :math:`\alpha`. [s]
+    join : float
+        :math:`\kappa`: 0.5 on NVLink, 0 on PCIe. [1]
+
+    Returns
+    -------
+    time_s : Real
+        [s]
+
+    Notes
+    -----
+    Messages of middle sizes are slower than latency and bandwidth together say: their protocol changes.
+
+    References
+    ----------
+    Fitted on the kernel tables of ai-dynamo/aiconfigurator (commit 095f58a, Apache-2.0): NCCL 4% median with the joint
+    term, 9% without.
+
+    Examples
+    --------
+    >>> print([f"{collective_time(4e-6, 1e-6, join):.1e}" for join in (0.5, 0.0)])
+    ['7.0e-06', '5.0e-06']
+    """
+    result: Real = latency_s + wire_s + 2.0 * join * np.sqrt(latency_s * wire_s)
+    return result if np.ndim(result) else float(result)
+
+
 def floor_time(compute_s: Real, compulsory_bytes: Real, cache_bytes: float, bytes_per_s: float) -> Real:
     r"""
     Time that no implementation can beat, for a whole pass.

@@ -91,7 +91,6 @@ class Laws:
                 return entry.burst_ms, entry.sustained
         return None
 
-
     def spread(self, name: str) -> float | None:
         """Spread of a class or phase on data that were not fitted, by the nearest entry that has one, for this tier."""
         own = self._spread(name)
@@ -160,7 +159,7 @@ def choose(
 
 def _behind(lead: Efficiency, asked: Asked, known: Sequence[Efficiency]) -> list[Efficiency]:
     """List what else is known of an engine that was asked for: its host's time belongs to it, not to its kernels."""
-    if asked.engine is None:
+    if not same_engine(lead.engine, asked.engine):
         return []
     others = [one for one in known if one is not lead and same_engine(lead.engine, one.engine)]
     return _of_format(others, lead.format)
@@ -176,11 +175,12 @@ def _tiers(
     if asked.engine is not None:
         yield "other version on this device", [one for one in own if same_engine(one.engine, asked.engine)]
         yield "this engine on other devices", _of_format(family, asked.format)
+    yield "other engine on this device", own
+    if asked.engine is not None:
         yield "other format on this device", [one for one in entries if is_of_engine(one, asked.engine)]
         yield "this engine on other devices, other format", list(family)
-    yield "other engine on this device", own
-    if asked.format not in ("bf16", "fp8"):  # a packed format: the engine that made it is nearer than any product
-        yield "this format on other devices", _of_format(family, asked.format)
+    # a file format is of one engine: what that does elsewhere is nearer than products of another format
+    yield "this format on other devices", [one for one in _of_format(family, asked.format) if one.default]
     yield "other format on this device", _of_engine(plain, asked.engine) or plain
 
 
@@ -197,7 +197,7 @@ def _of_engine(entries: Sequence[Efficiency], engine: str | None) -> list[Effici
 
 
 def is_of_engine(entry: Efficiency, engine: str) -> bool:
-    """Tell whether an entry serves this engine: ``vllm`` means any version, ``vllm-0.31`` that one or an unversioned."""
+    """Tell whether an entry serves this engine: ``vllm`` is any version, ``vllm-0.31`` that one or an unversioned."""
     own = str(entry.engine)
     return own == engine or own.startswith(f"{engine}-") or engine.startswith(f"{own}-")
 

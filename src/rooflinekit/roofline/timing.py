@@ -140,8 +140,9 @@ class Timing:
 
     def _block(self, x: Matrix, busy_s: float | Matrix) -> NDArray[np.float64]:
         total: NDArray[np.float64] = self._linear @ x
-        moving = None if self._limit or x.shape[1] <= 1 else _moving(x)
         stretch = self.stretch(x, busy_s)
+        limited = bool(np.any(stretch != 1.0))  # a sweep of decode steps stays below the limit
+        moving = None if limited or x.shape[1] <= 1 else _moving(x)
         for exponent, compute, memory in self._joined:
             if moving is None:
                 total += _sum_joined(stretch * (compute @ x), memory @ x, exponent)
@@ -239,7 +240,7 @@ def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
         row_laws=row_laws,
         compute=compute,
         memory=traffic / column("bytes_per_s"),
-        launch=plan.launches * (column("launch_s") + laws.gap_us * units.MICRO) + _host(plan, laws),
+        launch=plan.launches * column("launch_s") + _host(plan, laws),
         serial=serial,
         missing=missing,
     )
@@ -281,17 +282,17 @@ _FURTHER = (
 
 
 def _row_law(op_class: str, dtype: str, variant: str, rates: Rates, laws: Laws) -> RowLaw:
-    peak, bandwidth = rates.flops(dtype), rates.bytes_per_s
+    peak, bandwidth, gap_s = rates.flops(dtype), rates.bytes_per_s, laws.gap_us * units.MICRO
     if op_class in _JOINED:
         law, basis = _JOINED[op_class](laws, dtype, variant)
         peak = rates.flops_per_s.get(getattr(law, "peak", None) or dtype, peak)
-        launch = law.launch_us * units.MICRO
+        launch = law.launch_us * units.MICRO + gap_s
         further = {name: getattr(law, name) for name in _FURTHER if hasattr(law, name)}
         return RowLaw(law.compute, peak, law.memory, bandwidth, launch, law.exponent, basis, **further)
     if op_class == "scan":  # no scan has been measured: products' arithmetic, norms' bytes, the two added
         product, said = laws.product(dtype)
         small, basis = laws.elementwise("norm")
-        launch = small.launch_us * units.MICRO
+        launch = small.launch_us * units.MICRO + gap_s
         return RowLaw(product.compute, peak, small.memory, bandwidth, launch, 1.0, f"{basis}, {said}: unmeasured")
     small, basis = laws.elementwise(op_class)
-    return RowLaw(1.0, peak, small.memory, bandwidth, small.launch_us * units.MICRO, 1.0, basis)
+    return RowLaw(1.0, peak, small.memory, bandwidth, small.launch_us * units.MICRO + gap_s, 1.0, basis)

@@ -9,7 +9,6 @@ from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.precision import DTYPES
 from rooflinekit.specs.spec import Count, Identifier, Positive, SourceMap, Spec
 
-
 #: Lanes that one of NVIDIA's multiprocessors issues a clock.
 _LANES = 128.0
 
@@ -113,10 +112,10 @@ class Device(Spec):
 
     @property
     def vector_flops_per_s(self) -> float:
-        """Rate of the vector units in FP32 operations; infinity where no figure is known: nothing is priced at it.
+        """FP32 rate of the vector units; infinity where no figure is known: nothing is priced at it.
 
-        NVIDIA's multiprocessors issue 128 lanes a clock. Those of Volta, Turing and the A100 split them into 64 for FP32
-        and 64 for integers, so that their FP32 peak is half of what unpacking integers can use.
+        NVIDIA's multiprocessors issue 128 lanes a clock. Those of Volta, Turing and the A100 split them into 64 for
+        FP32 and 64 for integers, so that their FP32 peak is half of what unpacking integers can use.
         """
         sheet, peaks = self.datasheet, self.datasheet.peak_dense_tflops
         if self.vendor == "NVIDIA" and sheet.multiprocessors and sheet.boost_mhz:

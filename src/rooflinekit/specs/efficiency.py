@@ -137,8 +137,8 @@ class Evidence(Spec):
 class Efficiency(Spec):
     """Laws of one (device, engine, format), or of a generation, or the universal ones.
 
-    ``attention_fp8`` is attention over a cache held in FP8, ``attention_wide`` that of heads wider than 256, where those
-    are known; else ``attention`` serves all.
+    ``attention_fp8`` is attention over a cache held in FP8, ``attention_wide`` that of heads wider than 256, where
+    those are known; else ``attention`` serves all.
 
     A law left out is taken from the generation's entry, then from the universal one. ``burst_ms`` and ``sustained``
     describe the power limit: compute work runs at the burst rate until that budget is used, then at ``sustained`` of
