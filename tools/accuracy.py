@@ -121,8 +121,7 @@ def predicted(name: str, kept: Path | None, *, ablate: bool = False) -> pd.DataF
     print(name, "without totals" if ablate else "", flush=True)
     frame = of.load_set(name, ablate=ablate)
     if frame is None:
-        message = f"{name}: nothing left"
-        raise AssertionError(message)
+        raise AssertionError(name)
     if file is not None:
         file.parent.mkdir(exist_ok=True)
         frame.to_pickle(file)

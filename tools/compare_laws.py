@@ -1,6 +1,6 @@
 """Compare the laws of rooflinekit with what they are without one of their parts, on data that no fit has seen.
 
-    python tools/compare_laws.py               # every class: ten minutes
+    python tools/compare_laws.py               # every class: a quarter of an hour
     python tools/compare_laws.py products-bf16 # some
 
 Each class has a table in docs/laws.md, between two markers: what is run is replaced, all else stays. The figure
@@ -102,7 +102,7 @@ class Kernels(NamedTuple):
     place: str
     rows: Callable[[Rows], list[Observations]]
     before: Callable[[Rows, bool], list[Stage]] = lambda _rows, _own: []
-    judged: Callable[[Rows], list[Observations]] = list
+    judged: Callable[[Rows], list[Observations]] | None = None
 
 
 def fitted(kind: Kernels, law: Law, kernels: Rows, begin: Efficiency, *, own: bool) -> tuple[Efficiency, Any]:
@@ -170,7 +170,7 @@ def kernel_result(kind: Kernels, law: Law) -> Result:
     own: list[Errors] = []
     left: list[Errors] = []
     for number, split in enumerate(splits()):
-        test = kind.judged(kind.rows(split.test))
+        test = (kind.judged or kind.rows)(split.test)
         if not test or not kind.rows(split.train):
             continue
         begin = before(kind, number, False)  # noqa: FBT003 - as there
@@ -225,9 +225,9 @@ JOINED = (
 )
 PLAIN = (
     *JOINED,
-    Law("+ inner sums, p = 2", FOUR, {"exponent": 2.0, QUANTISATION: 0.0}),
-    Law("+ inner sums, p free on own", FOUR, {"exponent": 2.0, QUANTISATION: 0.0}, ("exponent",), kept=True),
-    Law("+ inner sums, p free", (*FOUR, "exponent"), {"exponent": 2.0, QUANTISATION: 0.0}),
+    Law("+ launch, p free on own", THREE, {"exponent": 2.0, **BARE}, ("exponent",), kept=True),
+    Law("the same, + inner sums", FOUR, {"exponent": 2.0, QUANTISATION: 0.0}, ("exponent",)),
+    Law("p = 2, + inner sums", FOUR, {"exponent": 2.0, QUANTISATION: 0.0}),
 )
 QUANTISED = (
     *JOINED,
@@ -314,26 +314,43 @@ def before_fp8(rows: Rows, own: bool) -> list[Stage]:  # noqa: FBT001 - as above
 
 
 def fp8_cache() -> Iterator[Result]:
-    """Predict attention over an FP8 cache by the constants of a BF16 cache, and by its own."""
-    for name, own_law in (("constants of a BF16 cache", False), ("constants of its own", True)):
-        found: tuple[list[Errors], list[Errors]] = ([], [])
-        for split in splits():
-            test = [*select(decoding(split.test, "fp8"), regime="dram"), *prefilling(split.test, "fp8")]
-            if not test:
-                continue
-            entry = entries.kernel_start()
-            for rows in (split.train, split.kin) if split.kin else (split.train,):
-                stages = before_fp8(rows, split.own)
-                if own_law and decoding(rows, "fp8"):
-                    free = entries.attention_free("attention_fp8", "memory", "tile_tokens", "launch_us")
-                    stages.append(Stage(free, decoding(rows, "fp8")))
-                    free = entries.attention_free("attention_fp8", "activation", "softmax_flops_per_score")
-                    stages.append(Stage(free, prefilling(rows, "fp8")))
-                entry = entries.run(stages, entry, none)[0]
-            entry = entry if own_law else entry.model_copy(update={"attention_fp8": None})
-            found[0 if split.own else 1].append(errors(test, entry))
-        free_names = "memory, launch_us, tile_tokens, activation, softmax_flops_per_score" if own_law else "none"
-        yield Result(name, free_names, (np.concatenate(found[0]), np.concatenate(found[1])), own_law)
+    """Predict attention over an FP8 cache by the constants of a BF16 cache, by its own, and by those of kin alone."""
+    judged: dict[str, Callable[[Rows], list[Observations]]] = {
+        "decode": lambda rows: select(decoding(rows, "fp8"), regime="dram"),
+        "prefill": lambda rows: prefilling(rows, "fp8"),
+    }
+    laws: dict[str, Callable[[Split], bool]] = {
+        "constants of a BF16 cache": lambda _: False,
+        "its own": lambda _: True,
+        "its own, not universal": lambda split: split.own or bool(split.kin),
+    }
+    for phase, rows_of in judged.items():
+        for name, wanted in laws.items():
+            found: tuple[list[Errors], list[Errors]] = ([], [])
+            for number, split in enumerate(splits()):
+                if test := rows_of(split.test):
+                    found[0 if split.own else 1].append(errors(test, _fp8_entry(number, own=wanted(split))))
+            free = (
+                "none" if name == "constants of a BF16 cache" else ", ".join(STREAMED if phase == "decode" else PRICED)
+            )
+            columns = np.concatenate(found[0]), np.concatenate(found[1])
+            yield Result(f"{phase}, {name}", free, columns, name == "its own, not universal")
+
+
+STREAMED, PRICED = ("memory", "tile_tokens", "launch_us"), ("activation", "softmax_flops_per_score")
+
+
+@cache
+def _fp8_entry(number: int, *, own: bool) -> Efficiency:
+    """Fit attention over a BF16 cache, and over an FP8 cache where that is to have constants of its own."""
+    split, entry = splits()[number], entries.kernel_start()
+    for rows in (split.train, split.kin) if split.kin else (split.train,):
+        stages = before_fp8(rows, split.own)
+        if own and decoding(rows, "fp8"):
+            stages.append(Stage(entries.attention_free("attention_fp8", *STREAMED), decoding(rows, "fp8")))
+            stages.append(Stage(entries.attention_free("attention_fp8", *PRICED), prefilling(rows, "fp8")))
+        entry = entries.run(stages, entry, none)[0]
+    return entry if own else entry.model_copy(update={"attention_fp8": None})
 
 
 # ---- small kernels of the H200
@@ -372,7 +389,7 @@ def _small(compiled: str, free: Sequence[str], held: Mapping[str, float]) -> Err
 
 def step_results() -> Iterator[Result]:
     """Predict the steps of each model by kernels, and by what the other models' steps show."""
-    sized, _ = entries.h200_kernel_entry()
+    sized, summed = (_h200(inner_sums=which) for which in (False, True))
     fixed = entries.run(entries.small_stages("fixed"), sized, none)[0]
     small = ("norm", "rotary", "activation", "cache_write")
     nothing = {name: getattr(sized, name).model_copy(update={"launch_us": 0.0}) for name in small}
@@ -381,14 +398,25 @@ def step_results() -> Iterator[Result]:
     burst = changed(changed(sized, "burst_ms", 15.0), "sustained", 0.88)
     paused = changed(burst, "gap_us", 0.3)
     small_fixed = changed(changed(fixed, "burst_ms", 15.0), "sustained", 0.88)
+    summed = changed(changed(summed, "burst_ms", 15.0), "sustained", 0.88)
     yield from (
         _steps("kernels alone", sized, ()),
         _steps("+ one slower rate, no budget", whole, ("sustained",)),
         _steps("+ power limit", burst, limit, kept=True),
         _steps("+ power limit and pause", paused, (*limit, "gap_us")),
         _steps("limit, small kernels for their width", small_fixed, limit),
+        _steps("limit, BF16 products with inner sums", summed, limit),
         _steps("limit, small kernels without launch", burst.model_copy(update=nothing), limit),
     )
+
+
+def _h200(*, inner_sums: bool) -> Efficiency:
+    """Fit the kernels of the H200, BF16 products with or without a price of their inner sums."""
+    first, *others = entries.h200_stages("cudnn")
+    field = "products.bf16.inner_ns_per_element"
+    free = {name: at for name, at in first.free.items() if name != field} | ({field: [field]} if inner_sums else {})
+    begin = changed(entries.h200_kernel_entry()[0], field, 0.1 if inner_sums else 0.0)
+    return entries.run([Stage(free, first.rows), *others], begin, none)[0]
 
 
 def _steps(name: str, begin: Efficiency, free: Sequence[str], *, kept: bool = False) -> Result:
@@ -429,6 +457,7 @@ class Change(NamedTuple):
     held: Mapping[str, object] = {}
     dropped: tuple[str, ...] = ()
     kept: bool = False
+    added: tuple[str, ...] = ()
 
 
 PACKED = (
@@ -442,11 +471,12 @@ PACKED = (
     Change("vector units, no pause", {"gap_us": 0.0}, ("gap_us",)),
     Change("vector units, unpacking, pause", kept=True),
 )
+BOTH = ("gap_us", "step_us")
 VENDOR = (
-    Change("kernels alone", {"gap_us": 0.0, "step_us": 0.0}, ("gap_us", "step_us")),
-    Change("+ pause of each launch", {"step_us": 0.0}, ("step_us",)),
-    Change("+ host's time of a pass", {"gap_us": 0.0}, ("gap_us",)),
-    Change("+ both", kept=True),
+    Change("kernels alone", {"gap_us": 0.0, "step_us": 0.0}, BOTH),
+    Change("+ pause of each launch", {"gap_us": 1.0, "step_us": 0.0}, BOTH, added=("gap_us",)),
+    Change("+ host's time of a pass", {"gap_us": 0.0, "step_us": 100.0}, BOTH, added=("step_us",), kept=True),
+    Change("+ both", {"gap_us": 1.0, "step_us": 100.0}, BOTH, added=BOTH),
 )
 
 
@@ -456,16 +486,22 @@ def engine_results(engine: str, form: str, changes: Iterable[Change]) -> Iterato
     rows = engines.by_entry(rates())[key]
     for change in changes:
         begin = altered(engines.start(key), change)
-        free = {name: at for name, at in engines.free(begin, rows).items() if name not in change.dropped}
+        free = chosen(begin, rows, change)
         found: tuple[list[Errors], list[Errors]] = ([], [])
         for device in dict.fromkeys(one.device.id for one in rows):
             rest = [one for one in rows if one.device.id != device]
-            constants = {name: at for name, at in engines.free(begin, rest).items() if name in free}
+            constants = chosen(begin, rest, change)
             weights = engines.equal_by_device(rest)
             entry = fit(rest, begin, constants, weights=weights, prior=engines.SHARED_PRIOR, checked=False).efficiency
             _by_phase(found, [one for one in rows if one.device.id == device], entry)
         columns = np.concatenate(found[0]), np.concatenate(found[1])
         yield Result(change.name, _short(free), columns, change.kept)
+
+
+def chosen(begin: Efficiency, rows: Rows, change: Change) -> dict[str, Sequence[str]]:
+    """List what is fitted of an engine's entry under a change."""
+    found = {name: at for name, at in engines.free(begin, rows).items() if name not in change.dropped}
+    return {**{name: [name] for name in change.added}, **found}
 
 
 def altered(begin: Efficiency, change: Change) -> Efficiency:
@@ -514,13 +550,22 @@ def pooled_results() -> Iterator[Result]:
 OWN_LEFT = ("other shapes", "device left out")
 PHASES = ("prefill", "decode")
 EIGHT = "kernels of eight devices"
-ATTENTION = Kernels("attention", decoding, before_attention, lambda rows: select(rows, regime="dram"))
+NARROW = Kernels(
+    "products.bf16", products("bf16"), judged=lambda rows: select(rows, op="product", weights="bf16", regime="narrow")
+)
+ATTENTION = Kernels("attention", decoding, before_attention, lambda rows: select(decoding(rows), regime="dram"))
 COMPARISONS: Mapping[str, Comparison] = {
     "products-bf16": Comparison(
         "Products, BF16",
         OWN_LEFT,
         EIGHT,
         lambda: kernel_results(Kernels("products.bf16", products("bf16")), PLAIN),
+    ),
+    "products-narrow": Comparison(
+        "Products, BF16, narrow",
+        OWN_LEFT,
+        "products below 512 in width or inner width, fitted on the others",
+        lambda: kernel_results(NARROW, (*PLAIN[4:5], *PLAIN[6:])),
     ),
     "products-fp8": Comparison(
         "Products, FP8",
@@ -556,7 +601,7 @@ COMPARISONS: Mapping[str, Comparison] = {
     ),
     "small": Comparison(
         "Small kernels",
-        ("compiled for their width", "for any size"),
+        ("for their width", "for any size"),
         "of the H200, every fifth in turn predicted by the others",
         small_results,
     ),
@@ -586,6 +631,8 @@ COMPARISONS: Mapping[str, Comparison] = {
 
 def percent(found: Errors) -> str:
     """Write median and 90th percentile."""
+    if not len(found):
+        return ""
     return f"{100 * np.median(found):.1f}% / {100 * np.quantile(found, 0.9):.1f}%"
 
 
@@ -637,8 +684,8 @@ def picture(text: str) -> None:
     known = {name: rows for name in COMPARISONS if (rows := drawn(name, text))}
     names = [name for name in COMPARISONS if name in known]
     pairs = [names[i : i + 2] for i in range(0, len(names), 2)]
-    heights = [max(len(known[name]) for name in pair) + 2.2 for pair in pairs]
-    figure = new_figure(10.0, 0.245 * sum(heights))
+    heights = [max(len(known[name]) for name in pair) + 3.2 for pair in pairs]
+    figure = new_figure(9.5, 0.225 * sum(heights))
     grid = figure.subplots(len(pairs), 2, squeeze=False, gridspec_kw={"height_ratios": heights})
     for i, (place, name) in enumerate(zip(grid.flat, [*names, *[""] * (len(names) % 2)], strict=True)):
         if name:
@@ -662,19 +709,20 @@ def panel(axes: Any, comparison: Comparison, rows: Sequence[Any], *, last: bool)
         label.set_fontweight("bold" if name.startswith("*") else "normal")
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_xscale("log")
-    axes.set_xlim(1, 220)
-    axes.set_xticks([1, 2, 5, 10, 20, 50, 100, 200], ["1%", "2%", "5%", "10%", "20%", "50%", "100%", "200%"])
+    axes.set_xlim(1, 300)
+    ticks = (1, 2, 5, 10, 20, 50, 100)
+    axes.set_xticks(ticks, [f"{tick}%" for tick in ticks])
     axes.minorticks_off()
     axes.grid(visible=True, axis="x", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(axis="x", labelsize=7.5)
     axes.tick_params(axis="y", length=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.set_title(comparison.title, fontsize=10, loc="left", fontweight="bold")
+    axes.set_title(comparison.title, fontsize=10, loc="left", fontweight="bold", pad=19)
     axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1.0, 0.98),
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 1.0),
         ncols=2,
         fontsize=8,
         frameon=False,
@@ -682,7 +730,7 @@ def panel(axes: Any, comparison: Comparison, rows: Sequence[Any], *, last: bool)
         borderpad=0,
     )
     if last:
-        axes.set_xlabel("error: dot median, line to the 90th percentile", fontsize=8.5, color=GREY)
+        axes.set_xlabel("error: dot median, line to the 90th percentile", fontsize=8, color=GREY, loc="right")
 
 
 def main(wanted: Sequence[str]) -> None:

@@ -40,6 +40,9 @@ CONFIGS, REFUSALS = "tests/specs/huggingface/test_configs.py", "tests/specs/hugg
 SIZES = "tests/reference/test_stored_sizes.py"
 SPECS, READERS = "src/rooflinekit/specs", "src/rooflinekit/specs/huggingface"
 ROWS = "src/rooflinekit/operators/forward"
+FIT, CALIBRATE = "tests/calibration/test_fit.py", "tests/calibration/test_calibrate.py"
+ENTRIES, CHOICE = "tests/calibration/test_entries.py", "tests/roofline/test_laws.py"
+CALIBRATION, LAWS = "src/rooflinekit/calibration", "src/rooflinekit/roofline/laws.py"
 LINTER = "tests/specs/test_hardware_db.py::test_every_shipped_device_passes_the_linter"
 
 MUTANTS = (
@@ -380,6 +383,86 @@ MUTANTS = (
         (f"{MIXTURES}::test_the_experts_of_gpt_oss_are_mxfp4_and_all_else_16_bits",),
     ),
     Mutant(
+        "23",
+        "an efficiency above 1 of the datasheet's peak accepted from a fit",
+        f"{CALIBRATION}/fit.py",
+        "if value > np.exp(slack):",
+        "if value > np.exp(slack) + 1.0:",
+        (f"{FIT}::test_a_fraction_above_1_is_refused", f"{FIT}::test_what_is_physical_on_a_gb10"),
+    ),
+    Mutant(
+        "23",
+        "a fraction above 1 clipped in silence",
+        f"{CALIBRATION}/fit.py",
+        "TRIED = 1.3",
+        "TRIED = 1.0",
+        (f"{FIT}::test_a_fraction_above_1_is_refused",),
+    ),
+    Mutant(
+        "23",
+        "a fit that is never checked",
+        f"{CALIBRATION}/fit.py",
+        "if checked and _at_its_peak(",
+        "if not checked and _at_its_peak(",
+        (f"{FIT}::test_a_fraction_above_1_is_refused", f"{FIT}::test_a_ceiling_that_no_device_has_is_refused"),
+    ),
+    Mutant(
+        "23",
+        "a fitted ceiling above every direct measurement accepted",
+        f"{CALIBRATION}/fit.py",
+        "not BELOW * direct <= value <= ABOVE * direct",
+        "value < BELOW * direct",
+        (f"{FIT}::test_what_is_physical_on_a_gb10",),
+    ),
+    Mutant(
+        "23",
+        "a fitted ceiling far below every direct measurement accepted",
+        f"{CALIBRATION}/fit.py",
+        "ABOVE, BELOW = 1.1, 0.4",
+        "ABOVE, BELOW = 1.1, 0.0",
+        (f"{FIT}::test_what_is_physical_on_a_gb10", f"{FIT}::test_a_ceiling_that_no_device_has_is_refused"),
+    ),
+    Mutant(
+        "23",
+        "direct reads of memory not looked at",
+        f"{CALIBRATION}/fit.py",
+        'return _best(device, "memory_read_gb_per_s", device.datasheet.bandwidth_gb_per_s)',
+        "return None",
+        (f"{FIT}::test_what_is_physical_on_a_gb10", f"{FIT}::test_direct_fractions_are_of_the_datasheet"),
+    ),
+    Mutant(
+        "23",
+        "kernels of a user's file fitted without a check",
+        f"{CALIBRATION}/calibrate.py",
+        "stage.free, prior=KERNEL_PRIOR)",
+        "stage.free, prior=KERNEL_PRIOR, checked=False)",
+        (f"{CALIBRATE}::test_kernels_that_are_too_fast_are_refused",),
+    ),
+    Mutant(
+        "23",
+        "passes faster than the floor fitted",
+        f"{CALIBRATION}/calibrate.py",
+        "faster = one.seconds < one.floor_s",
+        "faster = one.seconds < 0.0 * one.floor_s",
+        (f"{CALIBRATE}::test_steps_below_the_floor_are_refused",),
+    ),
+    Mutant(
+        "23",
+        "passes that press a ceiling to its limit and are still missed accepted",
+        f"{CALIBRATION}/calibrate.py",
+        "if beyond and (not constants or found.residual > ROBUST):",
+        "if False:",
+        (f"{CALIBRATE}::test_passes_that_no_physical_constant_meets_are_refused",),
+    ),
+    Mutant(
+        "23",
+        "a file that holds an efficiency above 1 read",
+        f"{SPECS}/spec.py",
+        "Fraction = Annotated[float, Field(gt=0, le=1)",
+        "Fraction = Annotated[float, Field(gt=0, le=2)",
+        (f"{ENTRIES}::test_a_file_cannot_hold_a_fraction_above_1",),
+    ),
+    Mutant(
         "23b",
         "two attention laws that jump between one and two new tokens",
         "src/rooflinekit/operators/attention.py",
@@ -394,6 +477,54 @@ MUTANTS = (
         "return np.asarray(more <= row_expanded * (group.new + group.context))",
         "return np.asarray((group.new == 1) & (more > 0))",
         (f"{LATENT}::test_from_one_to_two_new_tokens_nothing_jumps",),
+    ),
+    Mutant(
+        "23c",
+        "one efficiency for a chip whatever the engine",
+        LAWS,
+        "exact = [entry for entry in entries if entry.engine == engine]",
+        "exact = list(entries)",
+        (f"{CHOICE}::test_the_nearest_entry_leads", f"{ENTRIES}::test_an_engine_and_format_have_their_own_entry"),
+    ),
+    Mutant(
+        "23c",
+        "one efficiency for a chip whatever the format",
+        LAWS,
+        "return [one for one in entries if one.format == wanted] or",
+        "return list(entries) or",
+        (f"{CHOICE}::test_the_nearest_entry_leads", f"{ENTRIES}::test_an_engine_and_format_have_their_own_entry"),
+    ),
+    Mutant(
+        "23c",
+        "another engine's entry taken as one's own, in silence",
+        LAWS,
+        'yield "other engine on this device", own',
+        'yield "own", own',
+        (f"{CHOICE}::test_the_nearest_entry_leads",),
+    ),
+    Mutant(
+        "23c",
+        "measurements of several engines fitted together",
+        f"{CALIBRATION}/inputs.py",
+        "lambda name: not name or stem(name) == stem(engine)",
+        "lambda name: bool(stem(name)) or True",
+        (f"{CALIBRATE}::test_rates_of_other_devices_engines_and_formats_are_counted",),
+    ),
+    Mutant(
+        "23c",
+        "measurements of several formats fitted together",
+        f"{CALIBRATION}/inputs.py",
+        'table["kind"] == form,',
+        'table["kind"] != "",',
+        (f"{CALIBRATE}::test_rates_of_other_devices_engines_and_formats_are_counted",),
+    ),
+    Mutant(
+        "23c",
+        "a calibration kept for every engine and format of the device",
+        f"{CALIBRATION}/calibrate.py",
+        '"engine": inputs.engine, "format": inputs.format,',
+        '"engine": None, "format": "bf16",',
+        (f"{CALIBRATE}::test_rates_of_other_devices_engines_and_formats_are_counted",),
     ),
     Mutant(
         "24",

@@ -6,15 +6,14 @@ Kernel tables come first; what they determine is frozen. Single-stream rates fit
 and of the others only pauses. Whole steps fit the power limit alone. The file of a device is changed in its block
 ``efficiency:`` and nowhere else.
 """
+# ruff: noqa: INP001, T201 - a script: no package, prints what it writes
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
-import yaml
 
 from rooflinekit.calibration.engines import LEAST_ROWS, Key, by_entry, engine_name, fit_own, fit_shared
 from rooflinekit.calibration.entries import (
@@ -26,13 +25,13 @@ from rooflinekit.calibration.entries import (
     kernel_start,
     pooled_generations,
 )
-from rooflinekit.calibration.fit import Fit, direct_fraction
+from rooflinekit.calibration.fit import Fit
 from rooflinekit.calibration.references import h200_llama_cpp, h200_steps, kernel_tables, rates
 from rooflinekit.calibration.spreads import kernel_spread, pass_spread, spread
 from rooflinekit.calibration.validate import judged, predictions
+from rooflinekit.calibration.writing import dump, evidence_of, indented
 from rooflinekit.roofline.laws import same_engine
 from rooflinekit.specs.catalog import clear_cache, load_device, load_generation
-from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency, Evidence, Spread
 
 ROOT = Path(__file__).parents[1]
@@ -43,11 +42,6 @@ ENGINES = {"a100-sxm-80gb": "vllm-0.14", "arc-pro-b60": "vllm-0.20"}
 NEWEST = "vllm-0.24"
 #: Engines whose packed formats are of their own: the entry serves the format where no engine is named.
 FILE_FORMATS = ("llama.cpp", "mlx")
-DIGITS = 4
-#: Constants below this are what a fit leaves of nought.
-NOTHING = 1e-6
-#: A difference between a fitted ceiling and its direct measurement beyond which the evidence explains it.
-EXPLAINED = 0.1
 BLOCK = re.compile(r"^efficiency:\n(?:[ -].*\n)*", re.MULTILINE)
 
 
@@ -109,7 +103,9 @@ def trace_entries() -> list[tuple[str, Efficiency]]:
         found.append((entry.name.split("/")[0], entry.model_copy(update={"evidence": evidence})))
     for one in h200_llama_cpp():
         fit = fit_llama_cpp(one)
-        found.append((H200, fit.efficiency.model_copy(update={"evidence": evidence_of([fit], "rooflinekit-h200", device)})))
+        found.append(
+            (H200, fit.efficiency.model_copy(update={"evidence": evidence_of([fit], "rooflinekit-h200", device)}))
+        )
     return found
 
 
@@ -197,7 +193,7 @@ class Spreads(NamedTuple):
         return classes.model_copy(update={**passes, **(beyond if name == "universal" else {})})
 
     def shared(self, entry: Efficiency) -> Spread:
-        """Give the spread of an engine's shared entry: rates of devices left out, of this engine where they are enough."""
+        """Give the spread of an engine's shared entry: devices left out, this engine's where they are enough."""
         known = self.streams_left_out[self.streams_left_out["tier"] == "engine"]
         mine = known[known["engine"].map(engine_name) == entry.engine]
         return Spread(**{**NO_CLASSES, **pass_spread(known), **pass_spread(mine)})
@@ -224,7 +220,8 @@ def steps_by_generation() -> pd.DataFrame:
     """Predict the H200's steps by the Hopper entry: kernels of the H100 alone, small kernels of engines."""
     hopper = load_generation("hopper")
     if hopper is None:
-        raise LookupError("hopper")
+        message = "no entry of the Hopper generation to start from"
+        raise LookupError(message)
     return pd.concat(judged(h200_steps(), hopper, "architecture generation"), ignore_index=True)
 
 
@@ -242,35 +239,6 @@ def rates_by_other_engines() -> pd.DataFrame:
 # ---- what is said of them
 
 
-def evidence_of(fits: Sequence[Fit], source: str, device: Device | None) -> tuple[Evidence, ...]:
-    """Say for each constant on how many points it was fitted, what they leave over, and what was measured directly."""
-    rows = []
-    for fit in fits:
-        for name, value in fit.constants.items():
-            field = name
-            direct = direct_fraction(field, device) if device else None
-            apart = direct is not None and abs(value / direct - 1) > EXPLAINED
-            note = "" if not apart or direct is None else explain(field, value, direct)
-            rows.append(
-                Evidence(
-                    constant=field,
-                    source=source,
-                    points=len(fit.residuals),
-                    residual=round(fit.residual, 3),
-                    direct=None if direct is None else round(direct, 3),
-                    note=note,
-                )
-            )
-    return tuple(rows)
-
-
-def explain(field: str, value: float, direct: float) -> str:
-    """Say why a fitted ceiling differs from its direct measurement."""
-    if value < direct:
-        return "the direct figure is the best single kernel; this is what all sizes of the table reach"
-    return "above the best plain read: part of the stream comes from the cache"
-
-
 def rate_evidence(fit: Fit, observations: Sequence) -> tuple[Evidence, ...]:
     """Say which sources an engine's constants come from."""
     sources = sorted({str(source) for one in observations for source in one.facts["source"]})
@@ -279,58 +247,14 @@ def rate_evidence(fit: Fit, observations: Sequence) -> tuple[Evidence, ...]:
     constants = ", ".join(fit.constants)
     note = f"{len(devices)} devices, {len(models)} models ({', '.join(models[:4])}{', ...' if len(models) > 4 else ''})"  # noqa: PLR2004
     source = f"single-stream rates of {', '.join(sources)} (references/measurements)"
-    return (Evidence(constant=constants, source=source, points=len(fit.residuals), residual=round(fit.residual, 3), note=note),)
+    return (
+        Evidence(
+            constant=constants, source=source, points=len(fit.residuals), residual=round(fit.residual, 3), note=note
+        ),
+    )
 
 
 # ---- writing
-
-
-def plain(value: object) -> object:
-    """Turn a spec's dump into what YAML holds: no defaults, numbers to four digits."""
-    if isinstance(value, float):
-        return value if np.isinf(value) else 0.0 if abs(value) < NOTHING else float(f"{value:.{DIGITS}g}")
-    if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return value
-
-
-class Flow(dict):
-    """A mapping that is written on one line."""
-
-
-class Lines(yaml.SafeDumper):
-    """A dumper that writes laws on one line each."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the same constants may stand in two laws
-        """Write every value out."""
-        return True
-
-
-Lines.add_representer(Flow, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True))
-
-
-def dump(entry: Efficiency) -> str:
-    """Write an entry: laws and evidence on a line each."""
-    data = plain(entry.model_dump(exclude_defaults=True, exclude_none=True))
-    if not isinstance(data, dict):
-        raise TypeError(type(data))
-    for name, value in data.items():
-        if name in ("products", "mixtures"):
-            data[name] = {dtype: Flow(law) for dtype, law in value.items()}
-        elif isinstance(value, dict) and name != "covariance":
-            data[name] = Flow(value)
-        elif name == "evidence":
-            data[name] = [Flow(row) for row in value]
-    if "covariance" in data:
-        data["covariance"] = Flow(data["covariance"])
-    return yaml.dump(data, Dumper=Lines, sort_keys=False, width=10_000, allow_unicode=True)
-
-
-def indented(text: str, by: int) -> str:
-    """Indent all lines but the first."""
-    return text.replace("\n", "\n" + " " * by).rstrip(" ")
 
 
 def write_device(device: str, entries: Sequence[Efficiency]) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from rooflinekit.errors import (
     AmbiguousNameError,
+    CalibrationError,
     ContextLengthWarning,
     DoesNotFitError,
     InvalidInputError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AmbiguousNameError",
+    "CalibrationError",
     "ContextLengthWarning",
     "Crossover",
     "Deployment",

@@ -310,7 +310,9 @@ def test_weight_only_formats_compute_at_16_bits(weights):
     d = QWEN.with_(weights=weights, efficiency=one)
     assert {row.dtype for row in d.plan.rows} == {"bf16"}
     assert d.prefill(2048).flops == QWEN.prefill(2048).flops
-    compute = [sum(row.compute_time_s for row in e.prefill(2048).operators if row.op_class == "product") for e in (d, QWEN)]
+    compute = [
+        sum(row.compute_time_s for row in e.prefill(2048).operators if row.op_class == "product") for e in (d, QWEN)
+    ]
     assert compute[0] == pytest.approx(compute[1], rel=1e-12)
     saved = 6_945_767_424 * (16 - WEIGHT_FORMATS[weights].bits) / 8
     if recipe_of(weights) == Recipe(weights):  # a format and no recipe: the output layer stays at 16 bits
@@ -473,7 +475,9 @@ def test_the_longest_context_that_the_model_was_made_for_is_silent():
 def test_an_interval_needs_calibration():
     """A roofline has no measured spread, so no interval, and the error says so; a level that is none is refused."""
     bare = QWEN.with_(efficiency="datasheet").decode(1)
-    with pytest.raises(rk.NotCalibratedError, match=r"^no interval: datasheet roofline of gb10 carries no measured spread"):
+    with pytest.raises(
+        rk.NotCalibratedError, match=r"^no interval: datasheet roofline of gb10 carries no measured spread"
+    ):
         bare.interval()
     for level in (0, 1, -0.5, 2, float("nan")):
         with pytest.raises(rk.InvalidInputError, match=r"expected a probability between 0 and 1"):

@@ -115,7 +115,7 @@ BY_ENGINE = [
     ([VLLM],          "llama.cpp-cuda", "q4_k",       "llama.cpp/q4_k on X",  "this engine on other devices"),
     ([VLLM, LLAMA],   "llama.cpp",      "bf16",       "card/llama.cpp/bf16",  "own"),
     ([VLLM, LLAMA],   "llama.cpp",      "q5_k",       "card/llama.cpp/bf16",  "other format on this device"),
-    ([VLLM],          "llama.cpp",      "q5_k",       "llama.cpp/q4_k on X",  "this engine on other devices, other format"),
+    ([VLLM],          "llama.cpp",      "q5_k", "llama.cpp/q4_k on X", "this engine on other devices, other format"),
     ([VLLM],          "mlx",            "mlx-5bit",   "mlx/any on X",         "this engine on other devices"),
     ([VLLM, INT4],    "sglang",         "int4",       "card/vllm/int4",       "other engine on this device"),
     ([VLLM],          None,             "q4_k",       "llama.cpp/q4_k on X",  "this format on other devices"),
@@ -128,14 +128,16 @@ BY_ENGINE = [
 
 @pytest.mark.parametrize(("entries", "engine", "weights", "leads", "tier"), BY_ENGINE)
 def test_an_engine_that_was_asked_for_comes_before_another_on_the_device(entries, engine, weights, leads, tier):
-    """One chip under two engines is two truths: what the engine does elsewhere is nearer than what another does here."""
+    """One chip under two engines is two truths: the engine elsewhere is nearer than another engine here."""
     laws = choose(entries, [GENERATION, UNIVERSAL], engine, weights, SHARED)
     assert (laws.chain[0].name, laws.tier) == (leads, tier)
 
 
 def test_the_hosts_time_counts_only_where_its_engine_was_asked_for():
     """The pauses of vLLM join its kernels' entry when vLLM is named, and nobody else's."""
-    pauses = [choose([VLLM], [UNIVERSAL], engine, "bf16", SHARED).gap_us for engine in ("vllm", "vllm-0.31", None, "tgi")]
+    pauses = [
+        choose([VLLM], [UNIVERSAL], engine, "bf16", SHARED).gap_us for engine in ("vllm", "vllm-0.31", None, "tgi")
+    ]
     assert pauses == [2.0, 2.0, 0.0, 0.0]
 
 

@@ -21,7 +21,14 @@ LAWS = Efficiency(
     name="by hand",
     products={
         "bf16": {"compute": 0.8, "memory": 0.9, "launch_us": 4, "exponent": 2},
-        "fp8": {"compute": 0.7, "memory": 0.8, "launch_us": 6, "exponent": 3, "quantisation_ps_per_element": 10, "inner_ns_per_element": 0.5},
+        "fp8": {
+            "compute": 0.7,
+            "memory": 0.8,
+            "launch_us": 6,
+            "exponent": 3,
+            "quantisation_ps_per_element": 10,
+            "inner_ns_per_element": 0.5,
+        },
     },
     attention={
         "compute": 0.6,

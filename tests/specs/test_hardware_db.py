@@ -12,7 +12,9 @@ from rooflinekit.specs.device import Datasheet, Device, Measured, Pcie, Peaks, S
 from rooflinekit.testing import lint
 
 DATABASE = Path(__file__).parents[2] / "hardware_db"
-PATHS = {path.stem: path for path in sorted(DATABASE.glob("*/*.yaml")) if path.parent.name not in ("generations", "engines")}
+PATHS = {
+    path.stem: path for path in sorted(DATABASE.glob("*/*.yaml")) if path.parent.name not in ("generations", "engines")
+}
 SOURCES = yaml.safe_load((DATABASE / "sources.yaml").read_text(encoding="utf-8"))
 #: Keys that the header of sources.yaml names as the origin of aliases, which have no source field of their own.
 ALIAS_SOURCES = {"vllm-names", "aic-names", "gb10-smi"}

@@ -38,7 +38,7 @@ from rooflinekit.calibration.fit import (
     with_constants,
 )
 from rooflinekit.calibration.identify import Weakness
-from rooflinekit.calibration.inputs import Asked, Inputs, read_inputs
+from rooflinekit.calibration.inputs import Asked, Inputs, read_inputs, told
 from rooflinekit.calibration.observations import Observations
 from rooflinekit.calibration.writing import evidence_of, write_device
 from rooflinekit.errors import CalibrationError, InvalidInputError
@@ -54,6 +54,8 @@ KERNEL_PRIOR = 1.0
 _PASSES = {"gap_us": 1.0, "burst_ms": 15.0, "sustained": 0.88}
 #: A power limit known no better than this was not seen at all.
 _UNSEEN = 0.5
+#: A kernel timed alone is no burst, and has no pause before it.
+ALONE: Mapping[str, object] = {"burst_ms": None, "sustained": None, "gap_us": 0.0}
 #: Context from which a decode row's attention is its stream of K and V, below it is its launch.
 _LONG = 4096
 #: What is said of a constant that the rows would have beyond what is physical.
@@ -93,8 +95,8 @@ class Calibration:
 
     def rows(self) -> list[dict[str, Any]]:
         """Tabulate the fitted constants: value, uncertainty, points, residual, direct measurement."""
-        told = {row.constant: row for row in self.efficiency.evidence if row.points}
-        rows = [_row(one, i, told[name]) for one in self.fits for i, name in enumerate(one.constants)]
+        known = {row.constant: row for row in self.efficiency.evidence if row.points}
+        rows = [_row(one, i, known[name]) for one in self.fits for i, name in enumerate(one.constants)]
         return rows + [_held_row(self.efficiency, row) for row in self.efficiency.evidence if row.note == HELD]
 
     def card(self) -> Device:
@@ -159,30 +161,28 @@ def calibrate(
     card = load_device(device)
     inputs = read_inputs(card, files, Asked(model, engine, weights))
     near = resolve_laws(card, inputs.engine, inputs.format, "calibrated").chain
-    begin = complete(near).model_copy(update=_named(card, inputs, name))
-    kernels = _fit_kernels(begin.model_copy(update=dict.fromkeys(POWER_LIMIT)), inputs)  # one kernel is no burst
-    fitted = kernels[-1].fit.efficiency if kernels else begin
-    entry = fitted.model_copy(update={name: getattr(begin, name) for name in POWER_LIMIT})
-    passes = _fit_passes(entry, inputs, _determined(kernels))
-    found = [*kernels, *passes]
-    entry = passes[-1].fit.efficiency if passes else entry
+    entry, found = _fitted(complete(near).model_copy(update=_named(card, inputs, name)), inputs)
     skipped = Counter(inputs.skipped) + _unused(inputs)
     if not found:
-        left = "; ".join(f"{count} {reason}" for reason, count in skipped.items())
-        message = f"{card.id}: no row that a fit can use: {left}"
+        message = f"{card.id}: no row that a fit can use: {told(skipped)}"
         raise InvalidInputError(message)
-    return Calibration(
-        efficiency=_entry(entry, found, near, card),
-        fits=tuple(one.fit for one in found),
-        skipped=dict(skipped),
-        weaknesses=tuple(weak for one in found for weak in one.fit.weak),
-        device=card,
-    )
+    fits = tuple(one.fit for one in found)
+    weak = tuple(weak for one in fits for weak in one.weak)
+    return Calibration(_entry(entry, found, near, card), fits, dict(skipped), weak, card)
 
 
-def _row(one: Fit, i: int, told: Evidence) -> dict[str, Any]:
+def _fitted(begin: Efficiency, inputs: Inputs) -> tuple[Efficiency, list[Found]]:
+    """Fit kernels, then on top of what they determine whole passes."""
+    kernels = _fit_kernels(begin.model_copy(update=ALONE), inputs)
+    fitted = kernels[-1].fit.efficiency if kernels else begin
+    entry = fitted.model_copy(update={name: getattr(begin, name) for name in ALONE})
+    passes = _fit_passes(entry, inputs, _determined(kernels))
+    return passes[-1].fit.efficiency if passes else entry, [*kernels, *passes]
+
+
+def _row(one: Fit, i: int, row: Evidence) -> dict[str, Any]:
     """Tabulate one constant; where the rows leave it open, that is its uncertainty."""
-    name = told.constant
+    name = row.constant
     covariance = one.efficiency.covariance
     spread = float(np.sqrt(covariance.log[i][i])) if covariance else 0.0
     spread = max([spread, *(weak.spread for weak in one.weak if weak.constants[0] == name)])
@@ -191,22 +191,22 @@ def _row(one: Fit, i: int, told: Evidence) -> dict[str, Any]:
         "value": one.constants[name],
         "unit": "fraction" if name.rsplit(".", 1)[-1] in (*_FRACTIONS, "sustained") else "ratio",
         "uncertainty_share": spread,
-        "points": told.points,
-        "residual_share": told.residual,
-        "direct_share": told.direct,
-        "note": told.note,
+        "points": row.points,
+        "residual_share": row.residual,
+        "direct_share": row.direct,
+        "note": row.note,
     }
 
 
-def _held_row(entry: Efficiency, told: Evidence) -> dict[str, Any]:
+def _held_row(entry: Efficiency, row: Evidence) -> dict[str, Any]:
     """Tabulate a constant that is held at its limit."""
     return {
-        "constant": told.constant,
-        "value": constant(entry, told.constant),
+        "constant": row.constant,
+        "value": constant(entry, row.constant),
         "unit": "fraction",
         "points": 0,
-        "direct_share": told.direct,
-        "note": told.note,
+        "direct_share": row.direct,
+        "note": row.note,
     }
 
 
@@ -250,8 +250,8 @@ def _by_dtype(chain: Sequence[Efficiency], family: str) -> dict[str, object]:
 
 
 def _named(card: Device, inputs: Inputs, name: str | None) -> dict[str, object]:
-    told = name or f"{card.id}/{inputs.engine or 'measured'}/{inputs.format}"
-    return {"name": told, "engine": inputs.engine, "format": inputs.format, "family": "", "default": True}
+    whole = name or f"{card.id}/{inputs.engine or 'measured'}/{inputs.format}"
+    return {"name": whole, "engine": inputs.engine, "format": inputs.format, "family": "", "default": True}
 
 
 def started(entry: Efficiency, constants: Free) -> Efficiency:

@@ -74,7 +74,9 @@ def start(key: Key) -> Efficiency:
     name = f"{key.engine}/{key.format} on {key.vendor}"
     plain = Efficiency(name=name, engine=key.engine, format=key.format, family=key.vendor)
     if key.engine in VENDOR_KERNELS and key.format in _PLAIN:
-        return plain.model_copy(update={"gap_us": 1.0, "step_us": 100.0, "attention_wide": _attention(0.3)})
+        # one overhead an engine is enough: the host's time for a pass of vLLM, a pause a launch of the others
+        host = {"gap_us": 0.0, "step_us": 100.0} if key.engine == "vllm" else {"gap_us": 1.0, "step_us": 0.0}
+        return plain.model_copy(update={**host, "attention_wide": _attention(0.3)})
     product = _product(key)
     mixture = MixtureLaw(
         compute=0.3,
@@ -126,9 +128,7 @@ def free(entry: Efficiency, observations: Sequence[Observations]) -> Free:
     """List the constants that rates of these models determine in an entry."""
     classes = {row.op_class for one in observations for row in one.plan.rows}
     wide = any(row.variant == "wide" for one in observations for row in one.plan.rows)
-    found: dict[str, list[str]] = {"gap_us": ["gap_us"]}
-    if entry.step_us:
-        found["step_us"] = ["step_us"]
+    found = {name: [name] for name in ("gap_us", "step_us") if getattr(entry, name)}
     dtype = "fp8" if entry.format == "fp8" else "bf16"
     law = getattr(entry.products, dtype)
     if law is not None:

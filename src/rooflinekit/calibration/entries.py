@@ -38,7 +38,7 @@ class Stage(NamedTuple):
 
 def kernel_start() -> Efficiency:
     """Give the constants that fits of kernel tables begin with."""
-    plain = ProductLaw(compute=0.8, memory=0.85, launch_us=4.0, inner_ns_per_element=0.1)
+    plain = ProductLaw(compute=0.8, memory=0.85, launch_us=4.0)
     quantised = ProductLaw(
         compute=0.7, memory=0.85, launch_us=6.0, quantisation_ps_per_element=1.5, inner_ns_per_element=0.4
     )
@@ -64,9 +64,12 @@ def none(_: object) -> tuple[Efficiency, ...]:
 
 
 def product_free(dtype: str, *, own: bool) -> Free:
-    """List the constants that a table of products determines; how compute and memory join only on one device."""
-    fields = ["compute", "memory", "launch_us", "inner_ns_per_element"]
-    fields += ["quantisation_ps_per_element"] if dtype in _QUANTISED else []
+    """List the constants that a table of products determines.
+
+    How compute and memory join only on one device: pooled it gains nothing, as the serial part of the sums in BF16.
+    """
+    fields = ["compute", "memory", "launch_us"]
+    fields += ["inner_ns_per_element", "quantisation_ps_per_element"] if dtype in _QUANTISED else []
     fields += ["exponent"] if own and dtype == "bf16" else []
     return {f"products.{dtype}.{field}": [f"products.{dtype}.{field}"] for field in fields}
 
@@ -159,12 +162,24 @@ def pooled_generations(
 ) -> Mapping[str, tuple[Efficiency, list[Fit]]]:
     """Fit the universal entry and that of each generation; small kernels come from the H200 and the GB10."""
     rows = kernel_tables() if kernels is None else kernels
-    found = {"universal": with_small(*fit_kernels(rows, kernel_start()))}
+    found = {"universal": with_small(*fit_universal(rows))}
     for name in dict.fromkeys(str(one.device.generation) for one in rows):
-        entry, fits = fit_kernels([one for one in rows if one.device.generation == name], found["universal"][0])
+        kin = [one for one in rows if one.device.generation == name]
+        entry, fits = fit_generation(kin, found["universal"][0])
         seen = {field for each in fits for field in each.constants}
         found[name] = (without_unseen(entry, seen), fits)
     return found
+
+
+def fit_universal(rows: Sequence[Observations]) -> tuple[Efficiency, list[Fit]]:
+    """Fit constants for every device. FP8 caches have none: what one generation loses on them, another does not."""
+    plain = [one for one in rows if not (one.facts["kv_cache"] == "fp8").any()]
+    return fit_kernels(plain, kernel_start().model_copy(update={"attention_fp8": None}))
+
+
+def fit_generation(kin: Sequence[Observations], universal: Efficiency) -> tuple[Efficiency, list[Fit]]:
+    """Fit constants of one generation, from the universal ones."""
+    return fit_kernels(kin, universal.model_copy(update={"attention_fp8": universal.attention}))
 
 
 def without_unseen(entry: Efficiency, seen: set[str]) -> Efficiency:
@@ -282,7 +297,11 @@ def fit_h200(steps: Sequence[Observations] | None = None) -> list[tuple[Efficien
 
 
 def fit_llama_cpp(one: Observations) -> Fit:
-    """Fit an entry of llama.cpp on the H200 from whole prefills and decode steps: no kernel table shows its kernels."""
+    """Fit an entry of llama.cpp on the H200 from whole prefills and decode steps: no kernel table shows its kernels.
+
+    Passes of 2 to 127 tokens are predicted and not fitted: there llama.cpp changes from one kernel to another, which no
+    one law can follow, and single streams and prompts would pay for it.
+    """
     form = str(one.facts["weights"].iloc[0])
     begin = start(Key("llama.cpp", "NVIDIA", form))
     named = begin.model_copy(update={"name": f"{H200}/llama.cpp/{form}", "family": ""})
@@ -290,7 +309,19 @@ def fit_llama_cpp(one: Observations) -> Fit:
     rate = "vector_flops_per_flop" if begin.products.bf16 and begin.products.bf16.vector_flops_per_flop else "compute"
     fields = [f"{place}.memory", f"{place}.{rate}", "gap_us", "attention.compute", "attention.memory"]
     fields += [f"{place}.unpack_flops_per_weight"] if form != "bf16" else []
-    return fit([one], named, {field: [field] for field in fields}, prior=0.5, checked=False)
+    rows = one.take(outside_kernel_switch(one))
+    return fit([rows], named, {field: [field] for field in fields}, prior=0.5, checked=False)
+
+
+#: Tokens of a pass between which llama.cpp's matrix-vector and matrix kernels take turns.
+_SWITCH = (2, 128)
+
+
+def outside_kernel_switch(one: Observations) -> NDArray[np.bool_]:
+    """Tell the values whose passes bring one token, or enough for a matrix kernel."""
+    facts = one.facts
+    tokens = np.where(facts["phase"] == "decode", facts["batch"], facts["batch"] * facts["prompt_tokens"])
+    return np.asarray((tokens < _SWITCH[0]) | (tokens >= _SWITCH[1]))
 
 
 #: What is free on the GB10 trace's kernel classes; every other constant is the generation's, frozen.

@@ -82,11 +82,7 @@ def read_inputs(device: Device, files: Sequence[str | Path], asked: Asked) -> In
     """
     skipped: Counter[str] = Counter()
     paths = [Path(file) for file in files]
-    read = _filled(_read(path, skipped) for path in paths if path.suffix not in TRACES)
-    mine = _filled(_mine(table, device, skipped) for table in read)
-    engine = _engine(mine, asked.engine)
-    tables = _filled(_of_engine(table, engine, skipped) for table in mine)
-    tables = _filled(_of_backend(table, engine, skipped) for table in tables)
+    tables, engine = _tables([path for path in paths if path.suffix not in TRACES], device, asked.engine, skipped)
     whole = _filled(_of_model(table, asked, skipped) for table in tables if _op(table) not in KERNELS)
     form, passes = _of_format(whole, device, asked.weights, engine, skipped)
     inputs = Inputs(
@@ -98,10 +94,25 @@ def read_inputs(device: Device, files: Sequence[str | Path], asked: Asked) -> In
         skipped=skipped,
     )
     if not len(inputs):
-        left = "; ".join(f"{count} {reason}" for reason, count in skipped.items()) or "the files hold no row"
-        message = f"{', '.join(map(str, paths)) or 'no file'}: no row to calibrate {device.id} with: {left}"
+        message = f"{', '.join(map(str, paths)) or 'no file'}: no row to calibrate {device.id} with: {told(skipped)}"
         raise InvalidInputError(message)
     return inputs
+
+
+def _tables(
+    paths: Sequence[Path], device: Device, asked: str | None, skipped: Counter[str]
+) -> tuple[list[pd.DataFrame], str | None]:
+    """Read the tables' rows of the device and of one engine, and name the engine."""
+    read = _filled(_read(path, skipped) for path in paths)
+    mine = _filled(_mine(table, device, skipped) for table in read)
+    engine = _engine(mine, asked)
+    tables = _filled(_of_engine(table, engine, skipped) for table in mine)
+    return _filled(_of_backend(table, engine, skipped) for table in tables), engine
+
+
+def told(skipped: Mapping[str, int]) -> str:
+    """Say in one line how many rows were left out, and why."""
+    return "; ".join(f"{count} {reason}" for reason, count in skipped.items()) or "the files hold no row"
 
 
 # ---- reading
@@ -188,7 +199,8 @@ def _kept(table: pd.DataFrame, chosen: "pd.Series[bool]", reason: str, skipped: 
 
 def _text(table: pd.DataFrame, column: str, default: str | None = None) -> "pd.Series[str]":
     """Give a column of names; "" (or the default) where a row names none."""
-    named = table[column].fillna("").astype(str) if column in table else pd.Series("", index=table.index)
+    given = table[column] if column in table else pd.Series(None, index=table.index, dtype=object)
+    named = given.astype(object).where(given.notna(), "").astype(str)
     return named.mask(named == "", default or "")
 
 
@@ -265,15 +277,15 @@ def _of_format(
     tables: Sequence[pd.DataFrame], device: Device, asked: str | None, engine: str | None, skipped: Counter[str]
 ) -> tuple[str, list[pd.DataFrame]]:
     """Settle the format of the weights, and keep the rows of it; an engine of one entry takes them all."""
-    told = [_with_kind(table, device, asked) for table in tables]
-    found = sorted({str(kind) for table in told for kind in table["kind"]})
+    kinds = [_with_kind(table, device, asked) for table in tables]
+    found = sorted({str(kind) for table in kinds for kind in table["kind"]})
     if engine in ONE_FORMAT:
-        return ANY, told
+        return ANY, kinds
     if asked is None and len(found) > 1:
         message = f"the rows are of weights in {', '.join(found)}: choose one with weights= (--weights)"
         raise InvalidInputError(message)
     form = kind_of(asked) if asked else (*found, "bf16")[0]
-    kept = (_kept(table, table["kind"] == form, "of other formats of the weights", skipped) for table in told)
+    kept = (_kept(table, table["kind"] == form, "of other formats of the weights", skipped) for table in kinds)
     return form, _filled(kept)
 
 

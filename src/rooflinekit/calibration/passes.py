@@ -91,6 +91,14 @@ def prefill_points(prompt: float, held: float = 0.0, batch: float = 1.0, micro_b
     return [Point((Group(size, start, batch, float(i == last)),)) for i, (size, start) in chunks]
 
 
+def batched_prefill_points(prompt: float, held: float, batch: float, micro_batch: float) -> list[Point]:
+    """Give the passes of several prompts: whole ones share a micro-batch where they fit, longer ones take turns."""
+    if prompt > micro_batch:
+        return [point._replace(weight=batch) for point in prefill_points(prompt, held, 1.0, micro_batch)]
+    together = min(batch, micro_batch // prompt) if np.isfinite(micro_batch) else 1.0
+    return [Point((Group(prompt, held, together),), batch / together)]
+
+
 def decode_points(held: float, steps: float, batch: float = 1.0) -> list[Point]:
     """Give the decode steps from a context on, by the two points of Gauss: exact for times up to cubic in context."""
     if steps <= 1:
@@ -117,9 +125,10 @@ def _decode_step(line: Line) -> tuple[float, list[Point]]:
 
 
 def _prefill_rate(line: Line) -> tuple[float, list[Point]]:
-    """Prompt tokens/s; of a batch whose prompts go in one after another, the same as of one."""
+    """Read prompt tokens/s, of one prompt or of a batch."""
     prompt, micro = _number(line, "prompt_tokens"), _number(line, "micro_batch_tokens", np.inf)
-    return prompt / line["value"], prefill_points(prompt, _number(line, "held_tokens"), 1.0, micro)
+    batch = _number(line, "batch", 1.0) if line["reading"] == "prefill_total_rate" else 1.0
+    return batch * prompt / line["value"], batched_prefill_points(prompt, _number(line, "held_tokens"), batch, micro)
 
 
 def _time_to_first_token(line: Line) -> tuple[float, list[Point]]:

@@ -19,8 +19,14 @@ REACH = NormalDist().inv_cdf(0.5 + LEVEL / 2.0)
 LEAST = 12
 #: Set -> the facts that form its groups, from the narrowest, and the fact that is held out of its own spread.
 _GROUPS: Mapping[str, tuple[Sequence[Sequence[str]], str]] = {
-    "kernels-other-shapes": ((("device", "op", "phase", "weights", "kv_cache"), ("op", "phase")), "fold"),
-    "kernels-left-out": ((("tier", "op", "phase", "weights"), ("op", "phase")), "device"),
+    "kernels-other-shapes": (
+        (("judged", "device", "op", "phase", "weights", "kv_cache"), ("judged", "op", "phase")),
+        "fold",
+    ),
+    "kernels-left-out": (
+        (("judged", "tier", "op", "phase", "weights", "kv_cache"), ("judged", "op", "phase")),
+        "device",
+    ),
     "streams-other-models": ((("engine", "phase", "mixture"), ("phase", "mixture")), "model"),
     "streams-left-out": ((("tier", "engine", "phase", "mixture"), ("tier", "phase", "mixture"), ("phase",)), "device"),
 }
@@ -43,7 +49,8 @@ def with_spreads(frame: pd.DataFrame) -> pd.DataFrame:
     """Add to each prediction the spread of its group, taken from rows of other devices, models or folds alone."""
     name = str(frame["set"].iloc[0])
     groups, held = _GROUPS.get(name, _DEFAULT)
-    facts = frame.assign(fold=np.arange(len(frame)) % 5).fillna(dict.fromkeys(("kv_cache", "weights", "op"), ""))
+    plain = frame.fillna(dict.fromkeys(("kv_cache", "weights", "op"), ""))
+    facts = plain.assign(fold=np.arange(len(frame)) % 5, judged=plain.index.isin(judged_kernels(plain).index))
     found = pd.Series(np.nan, index=frame.index)
     for columns in groups:
         for _, lines in facts.groupby(list(columns), dropna=False):

@@ -44,7 +44,7 @@ def _seconds(sent: NDArray[np.float64], latency_s: float, part: float) -> NDArra
 
 
 def collective_seconds(tokens: NDArray[np.float64], sequences: NDArray[np.float64], how: str) -> NDArray[np.float64]:
-    """Seconds of the collectives of a pass: two all-reduces of the residual stream a layer, the gather of the logits."""
+    """Seconds of a pass's collectives: two all-reduces of the residual stream a layer, and the gather of the logits."""
     model = load_model(MODEL)
     latency, part = collective_constants(how)
     hidden, vocabulary, layers = float(model.hidden_size or 0), float(model.vocabulary or 0), model.layer_count

@@ -65,7 +65,7 @@ def load_trace(path: Path) -> KernelTrace:
 
 
 def trace_observations(trace: KernelTrace, device: Device | None = None) -> Observations:
-    """Observe the kernel classes; each weighs later by its share of its phase's measured time. On `device`, if given."""
+    """Observe the kernel classes, on `device` if given; each weighs later by its share of its phase's measured time."""
     deployment = Deployment(trace.model, device or trace.device, memory_check=False)
     seconds = [row.seconds for row in trace.rows]
     facts = pd.DataFrame({"name": [row.name for row in trace.rows], "phase": [row.phase for row in trace.rows]})

@@ -10,9 +10,11 @@ import pandas as pd
 from rooflinekit.calibration.engines import by_entry, fit_own, fit_shared, start
 from rooflinekit.calibration.entries import (
     fit_gb10,
+    fit_generation,
     fit_kernels,
     fit_llama_cpp,
     fit_power_limit,
+    fit_universal,
     h200_kernel_entry,
     kernel_start,
     none,
@@ -199,8 +201,8 @@ def _kernels_left_out(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: ARG001, 
     for device in dict.fromkeys(one.device for one in tables):
         rest = [one for one in tables if one.device.id != device.id]
         kin = [one for one in rest if one.device.generation == device.generation]
-        universal, _ = fit_kernels(rest, kernel_start())
-        entry = fit_kernels(kin, universal)[0] if kin else universal
+        universal, _ = fit_universal(rest)
+        entry = fit_generation(kin, universal)[0] if kin else universal
         tier = "architecture generation" if kin else "universal"
         yield from judged([one for one in tables if one.device.id == device.id], entry, tier, none)
 

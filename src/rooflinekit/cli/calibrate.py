@@ -42,10 +42,11 @@ def calibrate(
     from rooflinekit.calibration import calibrate as fitted  # noqa: PLC0415 - pandas and SciPy load when asked for
 
     found = fitted(named(device), files, model=model, engine=engine, weights=weights, name=name)
+    written = None if write is None else found.write(write, overwrite=force)
     show(found.rows(), form, title=f"{found.efficiency.name}: fitted on {found.points:,} rows")
     remark(form, *_left_out(found.skipped), *map(str, found.weaknesses))
-    if write is not None:
-        remark(form, f"written to {found.write(write, overwrite=force)}")
+    if written is not None:
+        remark(form, f"written to {written}")
 
 
 def _left_out(skipped: Mapping[str, int]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -168,11 +167,12 @@ def _own(path: Path, device: str | None) -> "pd.DataFrame":
 
 
 def _spread(laws: "Laws", op: str, phase: str) -> float:
-    """Join the spread of a kernel's class, where it is one, with that of its pass; a mixed step is a prefill."""
+    """Give the spread of a kernel's class by the nearest entry that has one, or that of a pass; mixed is prefill."""
     from rooflinekit.roofline.laws import spread_name  # noqa: PLC0415 - as above
 
-    of_class = laws.spread(spread_name(op, phase)) if op else 0.0
-    return hypot(of_class or 0.0, laws.spread(phase if phase == "decode" else "prefill") or 0.0)
+    name = spread_name(op, phase) if op else phase if phase == "decode" else "prefill"
+    of_class = (getattr(entry.spread, name, None) for entry in laws.chain)
+    return next((value for value in of_class if value), float("nan")) if op else laws.spread(name) or float("nan")
 
 
 def _observations(path: Path, device: str | None) -> "Iterator[Observations]":
@@ -208,10 +208,15 @@ def _known(table: "pd.DataFrame", path: Path, device: str | None) -> "pd.DataFra
     """Keep the rows that the table itself does not leave out, and name device, engine and formats of each."""
     kept = table[table["excluded"].isna()] if "excluded" in table else table
     kept = kept.reindex(columns=list(dict.fromkeys((*kept, "device", "engine", "weights", "kv_cache"))))
-    named = kept.assign(device=device or kept["device"], engine=kept["engine"].fillna(""))
-    if len(named) and kept["op"].iloc[0] != "rate":
-        named = named.assign(weights=named["weights"].fillna("bf16"))
-    if not len(named) or (named["device"].fillna("") == "").any():
+    named = kept.assign(device=device or kept["device"], engine=kept["engine"].astype(object).fillna(""))
+    kind = named["op"].iloc[0] if len(named) else "rate"
+    if kind != "rate":
+        named = named.assign(weights=named["weights"].astype(object).fillna("bf16"))
+    if kind == "mixed":
+        named = named.assign(phase=kind)
+    if kind == "attention" and (named["regime"] == "dram").all():  # it says nothing of regimes: a prompt computes
+        named = named.assign(regime=named["phase"].map({"prefill": "compute", "decode": "dram"}))
+    if not len(named) or (named["device"].astype(object).fillna("") == "").any():
         message = f"{path}: no row says on which device it was measured: add a column `device`, or give --device"
         raise InvalidInputError(message)
     return named

@@ -128,7 +128,9 @@ def _launch(row: OperatorEstimate) -> Term:
     host = row.launch_time_s - float(row.launches) * law.launch_s
     paid = row.estimate.timing.laws.step_us and host > _ROUNDING * row.launch_time_s  # the host's time is on one row
     label = "launches and the host's time for a pass" if paid else "launches"
-    return Term(label, row.launch_time_s, units.duration(row.launch_time_s), f"{work} + {number(host)}" if paid else work)
+    return Term(
+        label, row.launch_time_s, units.duration(row.launch_time_s), f"{work} + {number(host)}" if paid else work
+    )
 
 
 def _compute(row: OperatorEstimate) -> Term:
@@ -170,7 +172,10 @@ def _memory(row: OperatorEstimate) -> Term:
         kinds["state bytes"] = plan.state_bytes
     counts = [term for name, matrix in kinds.items() if (term := _count(row, name, matrix, "B")).value]
     moved = [number(term.value) for term in counts]
-    if law.tile_tokens and (short := _count(row, f"rows short of a tile of {law.tile_tokens:g}", plan.kv_row_bytes, "B")).value:
+    if (
+        law.tile_tokens
+        and (short := _count(row, f"rows short of a tile of {law.tile_tokens:g}", plan.kv_row_bytes, "B")).value
+    ):
         moved.append(number(short.value))
         counts.append(short)
     rate = f"({number(law.memory)} * {number(law.peak_bytes_per_s)})"

@@ -90,7 +90,7 @@ def resolve_laws(device: Device, engine: str | None, weights: str, efficiency: s
 
 
 def _fastest(device: Device) -> dict[str, float]:
-    """Give the peaks that nothing beats: engines may accumulate 16-bit products in FP16, which is twice as fast on some."""
+    """Give the peaks that nothing beats: engines may accumulate 16-bit products in FP16, twice as fast on some."""
     peaks = device.flops_per_s
     half = peaks.get("fp16_acc16", 0.0)
     return {dtype: max(peak, half) if dtype in ("fp16", "bf16") else peak for dtype, peak in peaks.items()}

@@ -13,12 +13,13 @@ from matplotlib.patches import Patch
 from rooflinekit import units
 from rooflinekit.calibration.references import rate_table
 from rooflinekit.reports.drawing import COLOURS, GREY, SMALL, log_axes, new_figure, tick_by
+from rooflinekit.reports.validation import words
 from rooflinekit.specs.catalog import load_device
 
 #: Sets whose rows are whole passes, each predicted by constants that have not seen it.
 PLOTTED = ("streams-left-out", "h200-steps", "gb10-llama.cpp")
 BAND, WIDE = 0.10, 0.30
-OTHER = "other: GB10, Arc"
+OTHER = "other: GB10, Arc, Gaudi"
 #: Class of device -> colour.
 CLASSES = {
     "data centre GPU": COLOURS[0],
@@ -45,20 +46,23 @@ def device_class(name: str) -> str:
     Examples
     --------
     >>> [device_class(name) for name in ("h200-sxm", "rtx-4090", "ryzen-ai-max-395", "gb10")]
-    ['data centre GPU', 'consumer or workstation GPU', 'AMD APU', 'other: GB10, Arc']
+    ['data centre GPU', 'consumer or workstation GPU', 'AMD APU', 'other: GB10, Arc, Gaudi']
     """
     device = load_device(name)
     if device.vendor == "AMD" and device.kind == "edge":
         return "AMD APU"
-    if device.vendor in ("NVIDIA", "AMD") and device.kind in ("consumer", "workstation"):
-        return "consumer or workstation GPU"
-    return {"datacenter": "data centre GPU", "apple": "Apple"}.get(device.kind, OTHER)
+    if device.kind == "apple":
+        return "Apple"
+    cards = {"datacenter": "data centre GPU"} | dict.fromkeys(
+        ("consumer", "workstation"), "consumer or workstation GPU"
+    )
+    return cards.get(device.kind, OTHER) if device.vendor in ("NVIDIA", "AMD") else OTHER
 
 
 def points(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Collect the passes to draw, runs of decode steps as one step; a measurement that two sets hold counts once."""
     rows = pd.concat([frame for frame in frames if frame["set"].iloc[0] in PLOTTED], ignore_index=True)
-    again = rows["id"].fillna("").ne("") & rows["id"].duplicated(keep="first")
+    again = words(rows["id"]).ne("") & rows["id"].duplicated(keep="first")
     whole = rows[~again & rows["phase"].isin(list(PHASES))]
     steps = whole["id"].map(rate_table().set_index("id")["output_tokens"]).fillna(1.0).clip(lower=1.0)
     each = 1.0 / steps.where(whole["phase"] == "decode", 1.0)
@@ -159,8 +163,8 @@ def _explain(figure: Figure, axes: Axes, rows: pd.DataFrame) -> None:
         f"{near:.0%} lie within 10% and {far:.0%} within 30%; the median error is {errors.median():.0%}."
     )
     axes.set_title(beneath, loc="left", fontsize=SMALL + 0.5, color=GREY)
-    words = ((0.02, 0.96, "slower than predicted", "left"), (0.98, 0.03, "faster than predicted", "right"))
-    for x, y, text, side in words:
+    corners = ((0.02, 0.96, "slower than predicted", "left"), (0.98, 0.03, "faster than predicted", "right"))
+    for x, y, text, side in corners:
         axes.text(x, y, text, transform=axes.transAxes, ha=side, fontsize=SMALL + 1, color=GREY)
     figure.legend(handles=list(_keys(rows)), loc="outside lower left", ncols=3, fontsize=SMALL, frameon=False)
 

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 from rooflinekit.operators.cost import ONE, TOKENS, Feature, Operator
 from rooflinekit.operators.elementwise import activation_elements
-from rooflinekit.operators.forward.rows import Work, elementwise, linear, module_bytes, module_formats, packed_weights, product_dtype
+from rooflinekit.operators.forward.rows import (
+    Work,
+    elementwise,
+    linear,
+    module_bytes,
+    module_formats,
+    packed_weights,
+    product_dtype,
+)
 from rooflinekit.operators.matmul import matmul_flops
 from rooflinekit.operators.moe import expert_activation_elements
 from rooflinekit.specs.feedforwards import DenseFeedForward, MixtureFeedForward

@@ -39,6 +39,7 @@ def _rotary(model: Model, mixer: GroupedQueryAttention, precision: Precision) ->
 
 
 def attention(mixer: GroupedQueryAttention, precision: Precision) -> Operator:
+    """Count attention of one layer: scores, rows of K and V, queries and outputs."""
     heads, key, value = mixer.heads, mixer.head_dim, mixer.value_width
     form = "chunked" if mixer.chunked else ""
     scores, rows = Feature("scores", mixer.window, form), Feature("rows_read", mixer.window, form)
@@ -52,4 +53,11 @@ def attention(mixer: GroupedQueryAttention, precision: Precision) -> Operator:
         "kv_bytes": {rows: mixer.read_per_token * precision.kv_bytes},
         "kv_row_bytes": {rows._replace(kind="short_rows"): mixer.read_per_token * precision.kv_bytes},
     }
-    return Operator("attention", "attention", precision.attention_dtype, work, part=mixer.name, variant=attention_variant(max(key, value), precision))
+    return Operator(
+        "attention",
+        "attention",
+        precision.attention_dtype,
+        work,
+        part=mixer.name,
+        variant=attention_variant(max(key, value), precision),
+    )

@@ -99,7 +99,14 @@ def _absorbed(mixer: LatentAttention, precision: Precision, feature: OfForm) -> 
         "kv_bytes": {rows: mixer.cached_per_token * precision.kv_bytes},
         "kv_row_bytes": {feature("short_rows", "absorbed"): mixer.cached_per_token * precision.kv_bytes},
     }
-    return Operator("attention_absorbed", "attention", precision.attention_dtype, work, part=mixer.name, variant=attention_variant(0, precision))
+    return Operator(
+        "attention_absorbed",
+        "attention",
+        precision.attention_dtype,
+        work,
+        part=mixer.name,
+        variant=attention_variant(0, precision),
+    )
 
 
 def _expanded(mixer: LatentAttention, precision: Precision, feature: OfForm) -> Operator:
@@ -117,7 +124,14 @@ def _expanded(mixer: LatentAttention, precision: Precision, feature: OfForm) -> 
             rows: mixer.heads * (mixer.nope_dim + mixer.value_dim) * size,
         },
     }
-    return Operator("attention_expanded", "attention", precision.attention_dtype, work, part=mixer.name, variant=attention_variant(0, precision))
+    return Operator(
+        "attention_expanded",
+        "attention",
+        precision.attention_dtype,
+        work,
+        part=mixer.name,
+        variant=attention_variant(0, precision),
+    )
 
 
 def _indexer(mixer: LatentAttention, precision: Precision) -> Operator:
@@ -133,4 +147,11 @@ def _indexer(mixer: LatentAttention, precision: Precision) -> Operator:
         "activation_bytes": {TOKENS: index.heads * index.head_dim * precision.value_bytes},
         "kv_bytes": {Feature("rows_read"): mixer.index_bytes_per_token},
     }
-    return Operator("indexer", "attention", precision.attention_dtype, work, part=mixer.name, variant=attention_variant(0, precision))
+    return Operator(
+        "indexer",
+        "attention",
+        precision.attention_dtype,
+        work,
+        part=mixer.name,
+        variant=attention_variant(0, precision),
+    )

@@ -138,4 +138,11 @@ def _summary(summary: Summary, precision: Precision) -> Iterator[Operator]:
         "kv_bytes": {rows: 2.0 * summary.kv_heads * width * precision.kv_bytes},
         "kv_row_bytes": {Feature("short_rows"): 2.0 * summary.kv_heads * width * precision.kv_bytes},
     }
-    yield Operator("attention", "attention", precision.attention_dtype, cache, summary.layers, variant=attention_variant(width, precision))
+    yield Operator(
+        "attention",
+        "attention",
+        precision.attention_dtype,
+        cache,
+        summary.layers,
+        variant=attention_variant(width, precision),
+    )
