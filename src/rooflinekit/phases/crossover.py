@@ -11,7 +11,7 @@ from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.cost import SAMPLED, Matrix
 from rooflinekit.operators.forward import features
-from rooflinekit.phases.estimate import Value
+from rooflinekit.phases.row import Value
 from rooflinekit.specs.step import Group, Real, checked
 
 if TYPE_CHECKING:

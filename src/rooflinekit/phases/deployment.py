@@ -10,9 +10,10 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.chunked import chunked_prefill
 from rooflinekit.phases.crossover import Crossover, compute_bound_batch, find_crossover, kv_parity_tokens
-from rooflinekit.phases.estimate import Estimate, Value
+from rooflinekit.phases.estimate import Estimate
 from rooflinekit.phases.memory import check_sizes
 from rooflinekit.phases.request import Request, RequestSizes, plan_request
+from rooflinekit.phases.row import Value
 from rooflinekit.phases.settled import Settled
 from rooflinekit.specs.step import Group, Real, all_positive, amount, checked, checked_group, describe, points_shape
 

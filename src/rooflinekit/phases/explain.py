@@ -9,7 +9,8 @@ from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.cost import SEQUENCES, TOKENS, Feature, Matrix
 from rooflinekit.operators.moe import distinct_experts_interval
-from rooflinekit.phases.estimate import Estimate, OperatorEstimate
+from rooflinekit.phases.estimate import Estimate
+from rooflinekit.phases.row import OperatorEstimate
 
 
 @dataclass(frozen=True)

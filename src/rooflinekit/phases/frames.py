@@ -9,7 +9,8 @@ import pandas as pd
 
 from rooflinekit import units
 from rooflinekit.errors import MissingFigureError
-from rooflinekit.phases.estimate import Estimate, OperatorEstimate
+from rooflinekit.phases.estimate import Estimate
+from rooflinekit.phases.row import OperatorEstimate
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.step import Real, checked
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rooflinekit import units
-from rooflinekit.phases.estimate import Estimate, Value
+from rooflinekit.phases.estimate import Estimate
 from rooflinekit.phases.memory import check_sizes
+from rooflinekit.phases.row import Value
 from rooflinekit.specs.step import Group, Real, checked, points_shape
 
 if TYPE_CHECKING:

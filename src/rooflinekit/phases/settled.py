@@ -12,7 +12,6 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.cost import Plan
 from rooflinekit.operators.forward import plan
 from rooflinekit.operators.moe import DistinctExperts, distinct_experts_interval
-from rooflinekit.phases.estimate import Value
 from rooflinekit.phases.memory import CacheShape, cache_shape, stored_weight_bytes
 from rooflinekit.phases.resolve import (
     Choices,
@@ -22,6 +21,7 @@ from rooflinekit.phases.resolve import (
     resolve_precision,
     resolve_rates,
 )
+from rooflinekit.phases.row import Value
 from rooflinekit.roofline.laws import is_of_engine
 from rooflinekit.roofline.timing import Floor, Timing, compile_timing
 from rooflinekit.specs.catalog import load_device, load_model

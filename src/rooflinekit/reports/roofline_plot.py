@@ -10,7 +10,8 @@ from matplotlib.transforms import Bbox
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
-from rooflinekit.phases.estimate import Estimate, OperatorEstimate
+from rooflinekit.phases.estimate import Estimate
+from rooflinekit.phases.row import OperatorEstimate
 from rooflinekit.reports.drawing import (
     COLOURS,
     Kept,
