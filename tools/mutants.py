@@ -433,7 +433,7 @@ MUTANTS = (
     Mutant(
         "23",
         "kernels of a user's file fitted without a check",
-        f"{CALIBRATION}/calibrate.py",
+        f"{CALIBRATION}/ordered.py",
         "stage.free, prior=KERNEL_PRIOR)",
         "stage.free, prior=KERNEL_PRIOR, checked=False)",
         (f"{CALIBRATE}::test_kernels_that_are_too_fast_are_refused",),
@@ -441,7 +441,7 @@ MUTANTS = (
     Mutant(
         "23",
         "passes faster than the floor fitted",
-        f"{CALIBRATION}/calibrate.py",
+        f"{CALIBRATION}/ordered.py",
         "faster = one.seconds < one.floor_s",
         "faster = one.seconds < 0.0 * one.floor_s",
         (f"{CALIBRATE}::test_steps_below_the_floor_are_refused",),
@@ -449,7 +449,7 @@ MUTANTS = (
     Mutant(
         "23",
         "passes that press a ceiling to its limit and are still missed accepted",
-        f"{CALIBRATION}/calibrate.py",
+        f"{CALIBRATION}/ordered.py",
         "if beyond and (not constants or found.residual > ROBUST):",
         "if False:",
         (f"{CALIBRATE}::test_passes_that_no_physical_constant_meets_are_refused",),

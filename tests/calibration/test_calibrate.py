@@ -9,11 +9,12 @@ import yaml
 
 from rooflinekit import Deployment, InvalidInputError, SpecError, UnknownNameError, load_device
 from rooflinekit.calibration import calibrate, read_table
-from rooflinekit.calibration.calibrate import ALONE, complete, most, trace_free
+from rooflinekit.calibration.calibrate import ALONE, complete
 from rooflinekit.calibration.entries import GB10_FREE
 from rooflinekit.calibration.fit import constant, with_constants
 from rooflinekit.calibration.inputs import stem
 from rooflinekit.calibration.kernels import kernel_observations
+from rooflinekit.calibration.ordered import most, trace_free
 from rooflinekit.calibration.references import FOLDER, gb10_trace
 from rooflinekit.calibration.writing import device_yaml, explain
 from rooflinekit.errors import CalibrationError

@@ -145,7 +145,7 @@ def names(law, *fields):
 
 
 KERNELS = [
-    (PRODUCTS, names("products.bf16", "compute", "memory", "launch_us", "inner_ns_per_element", "exponent")),
+    (PRODUCTS, names("products.bf16", "compute", "memory", "launch_us", "exponent")),
     (PRODUCTS, names("products.fp8", "compute", "memory", "launch_us", "quantisation_ps_per_element")),
     (ATTENTION, names("attention", "memory", "activation", "launch_us", "softmax_flops_per_score", "tile_tokens")),
     (SMALL, [f"{name}.{field}" for name in ("norm", "rotary", "activation") for field in ("memory", "launch_us")]),

@@ -128,7 +128,8 @@ def free(entry: Efficiency, observations: Sequence[Observations]) -> Free:
     """List the constants that rates of these models determine in an entry."""
     classes = {row.op_class for one in observations for row in one.plan.rows}
     wide = any(row.variant == "wide" for one in observations for row in one.plan.rows)
-    found = {name: [name] for name in ("gap_us", "step_us") if getattr(entry, name)}
+    overheads = [name for name in ("gap_us", "step_us") if getattr(entry, name)] or ["gap_us"]
+    found = {name: [name] for name in overheads}
     dtype = "fp8" if entry.format == "fp8" else "bf16"
     law = getattr(entry.products, dtype)
     if law is not None:
