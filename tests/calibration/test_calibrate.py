@@ -11,10 +11,10 @@ from rooflinekit import Deployment, InvalidInputError, SpecError, UnknownNameErr
 from rooflinekit.calibration import calibrate, read_table
 from rooflinekit.calibration.calibrate import ALONE, complete
 from rooflinekit.calibration.entries import GB10_FREE
-from rooflinekit.calibration.fit import constant, with_constants
+from rooflinekit.calibration.fit import constant, most, with_constants
 from rooflinekit.calibration.inputs import stem
 from rooflinekit.calibration.kernels import kernel_observations
-from rooflinekit.calibration.ordered import most, trace_free
+from rooflinekit.calibration.ordered import trace_free
 from rooflinekit.calibration.references import FOLDER, gb10_trace
 from rooflinekit.calibration.writing import device_yaml, explain
 from rooflinekit.errors import CalibrationError

@@ -124,7 +124,8 @@ def fit(
     robust : bool
         Whether a large misfit counts less: not where it is known to be real, as one kernel's choice among two.
     checked : bool
-        Whether a constant that is not physical raises; if not, fractions are held at 1 and below.
+        Whether a constant that is not physical raises; if not, fractions are held at 1, and at 1.1 of the best direct
+        measurement of the one device that all rows are of.
 
     Returns
     -------
@@ -160,7 +161,10 @@ def fit(
     weighed = np.ones(count) if weights is None else weights
     begin = np.array([constant(start, fields[0]) for fields in free.values()])
     problem = Problem(tuple(observations), start, free, fallbacks or shipped_fallbacks, weighed, begin, prior)
-    low, high = zip(*(_range(fields[0], TRIED if checked else 1.0) for fields in free.values()), strict=True)
+    limits = [TRIED if checked else _limit(fields[0], observations) for fields in free.values()]
+    low, high = zip(
+        *(_range(fields[0], limit) for (fields, limit) in zip(free.values(), limits, strict=True)), strict=True
+    )
     inside = np.clip(begin, np.array(low) * 1.01, np.array(high) * 0.99)
     found = least_squares(
         problem.misfit,
@@ -231,13 +235,27 @@ def _covariance(
     return np.asarray(np.linalg.inv(information + known), dtype=np.float64)
 
 
-def _range(field: str, most: float) -> tuple[float, float]:
+def most(field: str, device: Device) -> float:
+    """Give the largest value that a constant may have: the datasheet's peak, or 1.1 of its direct measurement."""
+    if not _is_fraction(field):
+        return np.inf
+    direct = direct_fraction(field, device)
+    return 1.0 if direct is None else min(1.0, ABOVE * direct)
+
+
+def _limit(field: str, observations: Sequence[Observations]) -> float:
+    """Give where a fraction is held: what was measured directly counts where all rows are of one device."""
+    devices = {one.device.id: one.device for one in observations}
+    return most(field, *devices.values()) if len(devices) == 1 else 1.0
+
+
+def _range(field: str, highest: float) -> tuple[float, float]:
     """Give the range in which a constant is tried."""
     name = field.rsplit(".", 1)[-1]
     ranges = {
-        "compute": (1e-4, most),
-        "memory": (1e-4, most),
-        "activation": (1e-4, most),
+        "compute": (1e-4, highest),
+        "memory": (1e-4, highest),
+        "activation": (1e-4, highest),
         "sustained": (0.2, 1.0),
         "exponent": (1.0, 8.0),
     }

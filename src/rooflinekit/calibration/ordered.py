@@ -19,12 +19,11 @@ from rooflinekit.calibration.entries import (
     select,
     small_start,
 )
-from rooflinekit.calibration.fit import ABOVE, ROBUST, Fit, Free, constant, direct_fraction, fit, with_constants
+from rooflinekit.calibration.fit import ROBUST, Fit, Free, constant, fit, most, with_constants
 from rooflinekit.calibration.inputs import Inputs
 from rooflinekit.calibration.observations import Observations
 from rooflinekit.errors import CalibrationError, InvalidInputError
 from rooflinekit.roofline.laws import format_kind
-from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 
 #: Spread of the logarithm of a constant around its start where kernel rows fit it: they say more than any start.
@@ -206,14 +205,6 @@ def _fit_held(
             )
             raise CalibrationError(message)
     return Found(found, files_of(passes), tuple(limited))
-
-
-def most(field: str, device: Device) -> float:
-    """Give the largest value that a constant may have: the datasheet's peak, or 1.1 of its direct measurement."""
-    if field.rsplit(".", 1)[-1] not in FRACTIONS:
-        return np.inf
-    direct = direct_fraction(field, device)
-    return 1.0 if direct is None else min(1.0, ABOVE * direct)
 
 
 def _refuse_below_floor(one: Observations) -> None:
