@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +51,7 @@ def validate(
     """Predict measurements by constants that have not seen them, and compare: errors, floors, intervals, targets."""
     from rooflinekit.reports import validation as of  # noqa: PLC0415 - data frames load when asked for
 
+    _require_scipy()
     names = _names(sets, leave_one_device_out=leave_one_device_out)
     fact = _checked(by, of.FACTS, "by") or ("device" if leave_one_device_out else None)
     _checked(ablate, ("totals",), "ablate")
@@ -69,6 +71,13 @@ def validate(
 
 
 # ---- what is asked for
+
+
+def _require_scipy() -> None:
+    """Say what to install: sets are fitted anew without the rows that they predict."""
+    if find_spec("scipy") is None:
+        message = "validate fits what it predicts with, which needs scipy: pip install 'rooflinekit[calibrate]'"
+        raise InvalidInputError(message)
 
 
 def _checked(value: str | None, allowed: Sequence[str], name: str) -> str | None:
