@@ -4,6 +4,7 @@
 import csv
 import io
 import json
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -255,7 +256,7 @@ def test_bad_input(rooflinekit, tmp_path, command, part):
 
 def test_without_scipy_the_command_says_what_to_install(rooflinekit, monkeypatch):
     """Sets are fitted anew, which needs an extra: one line names it."""
-    monkeypatch.setattr("rooflinekit.cli.validate.find_spec", lambda _: None)
+    monkeypatch.setattr(import_module("rooflinekit.cli.validate"), "find_spec", lambda _: None)
     result = rooflinekit("validate", "--set", "h200-steps")
     assert result.exit_code == 2
     assert "needs scipy: pip install 'rooflinekit[calibrate]'" in result.stderr
