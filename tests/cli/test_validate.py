@@ -257,7 +257,7 @@ def test_bad_input(rooflinekit, tmp_path, command, part):
 def test_without_scipy_the_command_says_what_to_install(rooflinekit, monkeypatch):
     """Sets are fitted anew, which needs an extra: one line names it."""
     monkeypatch.setattr(import_module("rooflinekit.cli.validate"), "find_spec", lambda _: None)
-    result = rooflinekit("validate", "--set", "h200-steps")
+    result = rooflinekit("validate --set h200-steps")
     assert result.exit_code == 2
     assert "needs scipy: pip install 'rooflinekit[calibrate]'" in result.stderr
     assert result.stderr.count("\n") == 1
