@@ -30,7 +30,7 @@ _GROUPS: Mapping[str, tuple[Sequence[Sequence[str]], str]] = {
     "streams-other-models": ((("engine", "phase", "mixture"), ("phase", "mixture")), "model"),
     "streams-left-out": ((("tier", "engine", "phase", "mixture"), ("tier", "phase", "mixture"), ("phase",)), "device"),
 }
-_DEFAULT: tuple[Sequence[Sequence[str]], str] = ((("phase",),), "fold")
+_DEFAULT: tuple[Sequence[Sequence[str]], str] = ((("tier", "phase", "mixture"), ("phase",)), "fold")
 
 
 def spread(errors: "pd.Series[float] | NDArray[np.float64]") -> float:

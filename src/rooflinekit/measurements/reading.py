@@ -1,0 +1,134 @@
+"""Read a file: tell its format, collect its records, count what is skipped, and say what the file does not hold."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rooflinekit.errors import InvalidInputError
+from rooflinekit.measurements.formats import FORMATS, Format
+from rooflinekit.measurements.record import FACTS, Measurement, Setting
+from rooflinekit.measurements.source import Source
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Reading:
+    """
+    What a file holds.
+
+    ``skipped`` counts, by reason, what became no record; ``lacks`` names the facts that no comparison can do without
+    and that the file does not say; ``settings`` are those of the engine or client that it does.
+    """
+
+    file: str
+    format: str
+    records: tuple[Measurement, ...]
+    settings: Mapping[str, str | float | bool]
+    skipped: Mapping[str, int]
+    lacks: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Count the records."""
+        return len(self.records)
+
+    def table(self) -> "pd.DataFrame":
+        """Give the records as a tidy DataFrame, without columns that are empty throughout."""
+        import pandas as pd  # noqa: PLC0415 - loads on first use
+
+        names = list(Measurement.__dataclass_fields__)
+        names.insert(2, "unit")
+        table = pd.DataFrame([[getattr(one, name) for name in names] for one in self.records], columns=names)
+        return table.replace("", None).dropna(axis="columns", how="all")
+
+
+def read(
+    file: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002 - the word that users know
+    content: bytes | None = None,
+    **facts: Any,  # noqa: ANN401 - a record's fields
+) -> Reading:
+    r"""
+    Read the measurements of one file; its format is told by what it holds, not by its name.
+
+    Parameters
+    ----------
+    file : path
+        The file; gzip is unpacked.
+    format : str, optional
+        Name of the format, where it cannot be told.
+    content : bytes, optional
+        What the file holds, where that was read already.
+    **facts
+        What the file does not say (``model``, ``device``, ``engine``, ``weights``, ``tensor_parallel``, ``batch``,
+        ...); a fact that it does say is replaced.
+
+    Returns
+    -------
+    reading : Reading
+
+    Raises
+    ------
+    InvalidInputError
+        The format cannot be told, the file is broken (file, line and field are named), or it holds no record.
+
+    Examples
+    --------
+    >>> text = b"prompt eval time = 88.24 ms / 9 tokens\neval time = 2226.40 ms / 127 runs"
+    >>> reading = read("run.txt", content=text, model="llama-3.2-1b")
+    >>> reading.format, reading.records[-1]
+    ('llama-timings', decode_time_s 2.2264 s)
+    """
+    source = Source(file, content)
+    chosen = _named(format) if format else detect(source)
+    _known(facts)
+    records: list[Measurement] = []
+    settings: dict[str, str | float | bool] = {}
+    skipped: Counter[str] = Counter()
+    for item in chosen.read(source):
+        if isinstance(item, Measurement):
+            records.append(replace(item, file=source.name, **facts))
+        elif isinstance(item, Setting):
+            settings[item.name] = item.value
+        else:
+            skipped[item.why] += 1
+    if not records:
+        source.refuse(f"{chosen.title} without a record: {told(skipped) or 'it holds no measured value'}")
+    lacks = tuple(name for name in (*FACTS, *chosen.asks) if any(getattr(one, name) is None for one in records))
+    return Reading(source.name, chosen.name, tuple(records), settings, skipped, lacks)
+
+
+def detect(source: Source) -> Format:
+    """Tell the format by the content."""
+    if not source.head_bytes:
+        source.refuse("is empty")
+    for one in FORMATS:
+        if one.matches(source):
+            return one
+    names = ", ".join(one.name for one in FORMATS)
+    return source.refuse(f"is of no known format: expected one of {names}; --format NAME says which it is")
+
+
+def told(skipped: Mapping[str, int]) -> str:
+    """Say in one line what was skipped, and why."""
+    return "; ".join(f"{count:,} x {why}" for why, count in skipped.items())
+
+
+def _named(name: str) -> Format:
+    for one in FORMATS:
+        if one.name == name:
+            return one
+    message = f"format={name!r} is not known: expected one of {', '.join(one.name for one in FORMATS)}"
+    raise InvalidInputError(message)
+
+
+def _known(facts: Mapping[str, Any]) -> None:
+    fields = set(Measurement.__dataclass_fields__) - {"quantity", "value", "file", "line"}
+    for name in facts:
+        if name not in fields:
+            message = f"{name}={facts[name]!r}: no such fact: expected one of {', '.join(sorted(fields))}"
+            raise InvalidInputError(message)
