@@ -1,13 +1,14 @@
 """Read a file: tell its format, collect its records, count what is skipped, and say what the file does not hold."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflinekit.errors import InvalidInputError
-from rooflinekit.measurements.formats import FORMATS, Format
+from rooflinekit.measurements.formats import FORMATS, Format, prometheus
+from rooflinekit.measurements.formats.format import Item
 from rooflinekit.measurements.record import FACTS, Measurement, Setting
 from rooflinekit.measurements.source import Source
 
@@ -85,11 +86,43 @@ def read(
     """
     source = Source(file, content)
     chosen = _named(format) if format else detect(source)
+    return _collected(chosen, source, chosen.read(source), facts)
+
+
+def read_between(before: str | Path, after: str | Path, **facts: Any) -> Reading:  # noqa: ANN401 - a record's fields
+    """
+    Read what two scrapes of one server's metrics say of the time between them.
+
+    Parameters
+    ----------
+    before, after : path
+        Prometheus text of vLLM, SGLang, TGI or llama-server.
+    **facts
+        As for :func:`read`.
+
+    Returns
+    -------
+    reading : Reading
+        Counters and histograms are subtracted, gauges are the later's; it is named after the later file.
+
+    Raises
+    ------
+    InvalidInputError
+        A file is no such text, or a counter fell: the server was started anew in between.
+    """
+    sources = Source(before), Source(after)
+    for source in sources:
+        if not source.head_bytes or not prometheus.FORMAT.matches(source):
+            source.refuse(f"is no scrape: expected {prometheus.FORMAT.title}")
+    return _collected(prometheus.FORMAT, sources[1], prometheus.between(*sources), facts)
+
+
+def _collected(chosen: Format, source: Source, items: Iterator[Item], facts: Mapping[str, Any]) -> Reading:
     _known(facts)
     records: list[Measurement] = []
     settings: dict[str, str | float | bool] = {}
     skipped: Counter[str] = Counter()
-    for item in chosen.read(source):
+    for item in items:
         if isinstance(item, Measurement):
             records.append(replace(item, file=source.name, **facts))
         elif isinstance(item, Setting):

@@ -93,6 +93,8 @@ class Measurement:
         Of a kernel, a test or a finish reason.
     count : float
         What the value was taken over: launches, steps, repetitions.
+    share : float
+        Of a kernel: the part of all kernels' time that the file itself gives it; a file may list only some.
     batch, prompt_tokens, output_tokens, context_tokens, cached_tokens : float
         Sequences together, and tokens of each: of the prompt (a cached prefix included), the answer, in the cache
         before the step, of the prefix found there.
@@ -120,6 +122,7 @@ class Measurement:
     phase: str = ""
     name: str = ""
     count: float | None = None
+    share: float | None = None
     batch: float | None = None
     prompt_tokens: float | None = None
     output_tokens: float | None = None

@@ -1,8 +1,61 @@
 """The formats, one file each, in the order in which they are tried."""
 
-from rooflinekit.measurements.formats import llama_timings
+from rooflinekit.measurements.formats import (
+    aiperf,
+    aiperf_csv,
+    aiperf_requests,
+    curl_timing,
+    guidellm,
+    guidellm_csv,
+    inference_perf,
+    llama_bench,
+    llama_bench_markdown,
+    llama_server,
+    llama_timings,
+    nsys_sqlite,
+    nsys_summary,
+    ollama,
+    optimum_benchmark,
+    prometheus,
+    sglang_log,
+    sglang_one_batch,
+    sglang_serving,
+    torch_trace,
+    vllm_latency,
+    vllm_log,
+    vllm_serve,
+    vllm_serve_text,
+    vllm_throughput,
+)
 from rooflinekit.measurements.formats.format import Format
 
-FORMATS: tuple[Format, ...] = (llama_timings.FORMAT,)
+FORMATS: tuple[Format, ...] = (
+    vllm_serve.FORMAT,
+    vllm_serve_text.FORMAT,
+    vllm_latency.FORMAT,
+    vllm_throughput.FORMAT,
+    vllm_log.FORMAT,
+    ollama.FORMAT,
+    llama_bench.FORMAT,
+    llama_bench.SQL,
+    llama_bench_markdown.FORMAT,
+    llama_server.FORMAT,
+    llama_timings.FORMAT,
+    sglang_serving.FORMAT,
+    sglang_one_batch.FORMAT,
+    sglang_log.FORMAT,
+    aiperf.FORMAT,
+    aiperf_requests.FORMAT,
+    aiperf_csv.FORMAT,
+    guidellm.FORMAT,
+    guidellm_csv.FORMAT,
+    inference_perf.FORMAT,
+    optimum_benchmark.FORMAT,
+    nsys_sqlite.FORMAT,
+    nsys_summary.FORMAT,
+    torch_trace.FORMAT,
+    prometheus.FORMAT,
+    curl_timing.FORMAT,
+)
 
 __all__ = ["FORMATS", "Format"]
