@@ -1,13 +1,21 @@
-"""What every test shares: how hypothesis draws, and a model small enough for its weights to be written."""
+"""What every test shares: how hypothesis draws, our plugin, and a model small enough to be written."""
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from rooflinekit.testing import plugin
 
 # No deadline: shared machines stall. Derandomised: a change is judged by its own merits, not by the day's draw.
 settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("suite")
+
+
+def pytest_addoption(pluginmanager):
+    """Collect *.roofline.yaml files where rooflinekit is on the path but not installed: it has no entry point there."""
+    if not pluginmanager.is_registered(plugin):
+        pluginmanager.register(plugin, "rooflinekit")
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ import pytest
 import rooflinekit as rk
 
 HEAVY = ("pandas", "matplotlib", "scipy", "rich", "typer")
+#: What a pytest run pays for that has no file of ours.
+PLUGIN = "rooflinekit.testing.plugin"
 
 IMPORTS = """
 import sys
@@ -38,6 +40,19 @@ def test_the_import_loads_nothing_heavy(imported, package):
     """Tables, plots, fits and the command line load on first use."""
     assert package not in imported[0]
     assert "rooflinekit" in imported[0]
+
+
+def test_the_plugin_loads_neither_numpy_nor_pydantic():
+    """Every pytest run of an environment imports the plugin: names of the package load on first use."""
+    packages = fresh(IMPORTS.format(module=PLUGIN))[0].split()
+    assert "rooflinekit" in packages
+    assert not {"numpy", "pydantic", "yaml", *HEAVY[:-2]} & set(packages)
+
+
+def test_public_names_are_listed_before_they_load():
+    """`dir` completes names that have not been asked for."""
+    names = fresh("import rooflinekit; print(*dir(rooflinekit))")[0].split()
+    assert set(rk.__all__) <= set(names)
 
 
 def test_the_import_reads_no_yaml(imported):

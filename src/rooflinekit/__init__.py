@@ -1,31 +1,36 @@
 """rooflinekit: how long LLM inference takes, and why, from two YAML files."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rooflinekit.errors import (
-    AmbiguousNameError,
-    CalibrationError,
-    ContextLengthWarning,
-    DoesNotFitError,
-    InvalidInputError,
-    MissingFigureError,
-    NotCalibratedError,
-    RooflinekitError,
-    SpecError,
-    UnknownNameError,
-)
-from rooflinekit.phases.crossover import Crossover, crossover_tokens
-from rooflinekit.phases.deployment import Deployment
-from rooflinekit.phases.estimate import Estimate
-from rooflinekit.phases.request import Request
-from rooflinekit.specs.catalog import list_devices, list_models, load_device, load_model
-from rooflinekit.specs.device import Device
-from rooflinekit.specs.efficiency import Efficiency
-from rooflinekit.specs.model import Model
-from rooflinekit.specs.step import Group
-
 if TYPE_CHECKING:
+    from rooflinekit.calibration.compare import compare
+    from rooflinekit.calibration.compare_kernels import compare_kernels
+    from rooflinekit.calibration.diagnose import diagnose
+    from rooflinekit.errors import (
+        AmbiguousNameError,
+        CalibrationError,
+        ContextLengthWarning,
+        DoesNotFitError,
+        InvalidInputError,
+        MissingFigureError,
+        NotCalibratedError,
+        RooflinekitError,
+        SpecError,
+        UnknownNameError,
+    )
+    from rooflinekit.measurements import Measurement, read
+    from rooflinekit.phases.crossover import Crossover, crossover_tokens
+    from rooflinekit.phases.deployment import Deployment
+    from rooflinekit.phases.estimate import Estimate
     from rooflinekit.phases.frames import compare_devices
+    from rooflinekit.phases.layouts import plan_layouts
+    from rooflinekit.phases.request import Request
+    from rooflinekit.specs.catalog import list_devices, list_models, load_device, load_model
+    from rooflinekit.specs.device import Device
+    from rooflinekit.specs.efficiency import Efficiency
+    from rooflinekit.specs.model import Model
+    from rooflinekit.specs.step import Group
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,6 +45,7 @@ __all__ = [
     "Estimate",
     "Group",
     "InvalidInputError",
+    "Measurement",
     "MissingFigureError",
     "Model",
     "NotCalibratedError",
@@ -47,20 +53,50 @@ __all__ = [
     "RooflinekitError",
     "SpecError",
     "UnknownNameError",
+    "compare",
     "compare_devices",
+    "compare_kernels",
     "crossover_tokens",
+    "diagnose",
     "list_devices",
     "list_models",
     "load_device",
     "load_model",
+    "plan_layouts",
+    "read",
 ]
+#: Where each public name lives: loaded when it is first asked for, so that the pytest plugin starts in no time.
+_HOMES = {
+    "calibration.compare": "compare",
+    "calibration.compare_kernels": "compare_kernels",
+    "calibration.diagnose": "diagnose",
+    "errors": "AmbiguousNameError CalibrationError ContextLengthWarning DoesNotFitError InvalidInputError "
+    "MissingFigureError NotCalibratedError RooflinekitError SpecError UnknownNameError",
+    "measurements": "Measurement read",
+    "phases.crossover": "Crossover crossover_tokens",
+    "phases.deployment": "Deployment",
+    "phases.estimate": "Estimate",
+    "phases.frames": "compare_devices",
+    "phases.layouts": "plan_layouts",
+    "phases.request": "Request",
+    "specs.catalog": "list_devices list_models load_device load_model",
+    "specs.device": "Device",
+    "specs.efficiency": "Efficiency",
+    "specs.model": "Model",
+    "specs.step": "Group",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Load what needs pandas when it is first asked for."""
-    if name == "compare_devices":
-        from rooflinekit.phases.frames import compare_devices  # noqa: PLC0415 - pandas takes longer than all the rest
+    """Load a public name when it is first asked for; afterwards it is an ordinary one."""
+    home = next((home for home, names in _HOMES.items() if name in names.split()), None)
+    if home is None:
+        message = f"module 'rooflinekit' has no attribute {name!r}"
+        raise AttributeError(message)
+    globals()[name] = value = getattr(import_module(f"rooflinekit.{home}"), name)
+    return value
 
-        return compare_devices
-    message = f"module 'rooflinekit' has no attribute {name!r}"
-    raise AttributeError(message)
+
+def __dir__() -> list[str]:
+    """List the public names beside what has been loaded, so that they complete."""
+    return sorted({*globals(), *__all__})

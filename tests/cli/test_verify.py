@@ -1,0 +1,37 @@
+"""``rooflinekit verify``: commands for eyes, and the same for programs."""
+
+import json
+
+import rooflinekit as rk
+
+
+def test_commands_for_eyes(rooflinekit):
+    """Each command after a prompt, below it what to expect."""
+    result = rooflinekit("verify qwen3-8b gb10 --prompt 512 --output 20")
+    assert (result.exit_code, result.stderr) == (0, "")
+    whole = rk.Deployment("qwen3-8b", "gb10").verify_commands(512, 20)
+    assert result.stdout == f"{whole}\n"
+    assert [line.split(" --")[0] for line in result.stdout.splitlines() if line.startswith("$ ")][:3] == [
+        "$ vllm bench latency", "$ vllm bench latency", "$ vllm serve Qwen/Qwen3-8B",
+    ]  # fmt: skip
+
+
+def test_commands_for_programs(rooflinekit):
+    """JSON holds command and expectation."""
+    rows = json.loads(rooflinekit("verify qwen3-8b gb10 --weights q4_k_m --batch 4 --format json").stdout)
+    (row,) = rows
+    assert sorted(row) == ["command", "expects"]
+    assert row["command"].startswith("llama-batched-bench -m MODEL.gguf ")
+
+
+def test_bad_input(rooflinekit):
+    """Sizes are whole and not nought."""
+    for line, part in {
+        "--batch 1.5": "batch=1.5",
+        "--output 0": "output_tokens=0",
+        "--format xml": "format='xml'",
+    }.items():
+        result = rooflinekit(f"verify qwen3-8b gb10 {line}")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert part in result.stderr
+        assert result.stderr.count("\n") == 1
