@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rooflinekit.operators.cost import Feature, Matrix, Plan
 from rooflinekit.operators.forward import features
 from rooflinekit.roofline.laws import Laws
-from rooflinekit.roofline.timing import Floor, Rates, compile_timing
+from rooflinekit.roofline.timing import PARTS, Floor, Rates, compile_timing
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.step import Group
 
@@ -65,15 +65,12 @@ class Observations:
         return mine
 
     def bounds(self, laws: Laws) -> list[str]:
-        """Name what takes most of each value: compute, memory or overhead."""
+        """Name what takes most of each value: compute, memory, overhead or communication."""
         timing = compile_timing(self.plan, self.rates, laws)
         x: Matrix = self._features(timing.plan.features)  # type: ignore[attr-defined]
-        launch, rows = self._of_point(timing.launch @ x), self._of_point(timing.rows_s(x, self.busy_s))
-        compute = timing.stretch(x, self.busy_s) * (timing.compute @ x) >= timing.memory @ x + timing.serial @ x
-        rest = rows - launch
-        parts = [np.where(compute, rest, 0.0), np.where(compute, 0.0, rest), launch]
-        sums = np.array([self._summed(part.sum(axis=0)) for part in parts])
-        return [("compute", "memory", "overhead")[i] for i in sums.argmax(axis=0)]
+        parts = timing.parts_s(x, self.busy_s)
+        sums = np.array([self._summed(self._of_point(part).sum(axis=0)) for part in parts])
+        return [PARTS[i] for i in sums.argmax(axis=0)]
 
     @property
     def floor_s(self) -> Seconds:

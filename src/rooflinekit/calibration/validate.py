@@ -157,13 +157,10 @@ def _h200_fp8(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as abov
 
 
 def _h200_tensor_parallel(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above
-    """Predict steps of two ranks: a divided model's pass, and collectives by a law fitted on their own table."""
+    """Predict steps of two ranks; the constants of their collectives come from a table of those alone."""
     entry, _ = h200_kernel_entry()
     fitted = entry if ablate else fit_power_limit(entry, h200_steps()).efficiency
-    for one in two_rank_steps():
-        for frame in judged([one], fitted, "own"):
-            predicted = frame["predicted_s"] + one.facts["collective_s"]
-            yield frame.assign(predicted_s=predicted, log_error=np.log(predicted / one.seconds))
+    yield from judged(two_rank_steps(), fitted, "own")
 
 
 def _h200_llama_cpp(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above

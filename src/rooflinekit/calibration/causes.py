@@ -1,0 +1,277 @@
+"""Causes: what each fault makes a run show, as a function of its severity, and what to do about it."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflinekit import units
+from rooflinekit.calibration.symptoms import Case, Values
+from rooflinekit.errors import RooflinekitError
+from rooflinekit.phases.estimate import Estimate
+
+_GRID = 48
+_MACHINE, _LOAD = True, False
+#: Fewer sequences than this are one; weights of fewer bytes are packed.
+_ALONE, _PLAIN_BYTES = 1.5, 2.0
+Shown = Mapping[str, Values]
+Told = Callable[..., str]
+
+
+class Cause(NamedTuple):
+    """
+    One fault.
+
+    ``severities`` lists what it may amount to in a case, one row of figures each, none where it cannot occur; ``shows``
+    takes the columns of these rows and gives the symptoms that the fault makes, as a run without fault where it says
+    nothing; ``told`` says one row in words. A fault of the machine has one severity in all runs, one of the load its
+    own in each: ``of_machine``.
+    """
+
+    name: str
+    of_machine: bool
+    severities: Callable[[Case], Values]
+    shows: Callable[..., Shown]
+    told: Told
+    change: str
+    measurement: str
+
+
+def _spaced(low: float, high: float) -> Values:
+    return np.geomspace(low, high, _GRID)[:, None]
+
+
+_NONE = np.empty((0, 1))
+
+
+# ---- before the first token
+
+
+def _queue(case: Case, wait_s: Values) -> Shown:
+    return {**case.shown(case.batch, wait_s=wait_s), "queue_s": wait_s, "waiting": np.ones(())}
+
+
+def _waits(case: Case) -> Values:
+    longest = case.prefill_s() + case.output_tokens * case.step_s(case.batch)
+    return _spaced(0.3 * float(case.prefill_s()), 30.0 * float(longest))
+
+
+def _cold(case: Case, extra_s: Values) -> Shown:
+    return case.shown(case.batch, prefill_s=case.prefill_s() + extra_s)
+
+
+def _hits(case: Case, share: Values) -> Shown:
+    shorter = case.prefill_s(np.floor(share * (case.prompt_tokens - 1.0)))
+    return {**case.shown(case.batch, prefill_s=shorter), "hit_rate": share}
+
+
+# ---- between tokens
+
+
+def _interference(case: Case, share: Values) -> Shown:
+    return case.shown(case.batch, share=share)
+
+
+def _shares(case: Case) -> Values:
+    """Give shares above what the workload itself brings."""
+    least = max(1.5 * float(case.mixed_share(case.batch)), 0.02)
+    return _spaced(least, 1.0) if case.served and case.batch > _ALONE and least < 1.0 else _NONE
+
+
+def _full(case: Case, running: Values) -> Shown:
+    shown = case.shown(running)
+    wait = np.maximum(case.batch / running - 1.0, 0.0) * case.output_tokens * shown["step_s"]
+    states = {"usage": np.ones(()), "waiting": np.ones(()), "queue_s": wait, "preemptions": np.ones(())}
+    return {**case.shown(running, wait_s=wait), **states}
+
+
+def _fewer(case: Case, running: Values) -> Shown:
+    return case.shown(running)
+
+
+def _below(case: Case) -> Values:
+    return _spaced(1.0, 0.85 * case.batch) if case.batch > _ALONE else _NONE
+
+
+def _held(case: Case) -> Values:
+    return _below(case) if case.served and case.pool_sequences < 1.2 * case.batch else _NONE
+
+
+# ---- the whole machine
+
+
+def _slower(case: Case, compute: Values, memory: Values) -> Shown:
+    """Show less arithmetic, less bandwidth, or both."""
+    step, mixed, prefill = (
+        _stretched(one, compute, memory) for one in (case.step, case.mixed(case.batch), case.prefill)
+    )
+    return case.shown(case.batch, alone_s=step, mixed_s=mixed, prefill_s=prefill)
+
+
+def _stretched(estimate: Estimate, compute: Values, memory: Values) -> Values:
+    """Stretch the compute-bound and the memory-bound rows of a pass; launches and links stay."""
+    busy, moved, *others = estimate.parts_s.sum(axis=(1, 2))
+    return np.asarray(busy * compute + moved * memory + sum(others))
+
+
+def _factors(_: Case) -> Values:
+    slow = _spaced(1.2, 8.0)
+    same = np.ones_like(slow)
+    return np.concatenate([np.hstack(pair) for pair in ((slow, same), (same, slow), (slow, slow))])
+
+
+def _host(case: Case, extra_s: Values) -> Shown:
+    passes = np.ceil(case.prompt_tokens / case.token_budget)
+    alone, mixed = case.step_s(case.batch) + extra_s, case.mixed(case.batch).time_s + extra_s
+    return case.shown(case.batch, alone_s=alone, mixed_s=mixed, prefill_s=case.prefill_s() + passes * extra_s)
+
+
+def _host_times(case: Case) -> Values:
+    step = float(case.step_s(case.batch))
+    return _spaced(0.2 * step, 30.0 * step)
+
+
+def _no_kernel(case: Case, lost: Values, slowed: Values) -> Shown:
+    """Show a format whose weights are unpacked first: decode loses its smaller reads, products their rate."""
+    plain = case.deployment.with_(weights="bf16", memory_check=False).decode(case.context_tokens, batch=case.batch)
+    alone = case.step_s(case.batch)
+    gain = np.maximum(plain.time_s - alone, 0.0)
+    mixed, prefill = slowed * case.mixed(case.batch).time_s, slowed * case.prefill_s()
+    return case.shown(case.batch, alone_s=alone + lost * gain, mixed_s=mixed, prefill_s=prefill)
+
+
+def _losses(case: Case) -> Values:
+    if case.deployment.precision.weights.bytes_per_weight >= _PLAIN_BYTES:
+        return np.empty((0, 2))
+    try:
+        case.deployment.with_(weights="bf16", memory_check=False)
+    except RooflinekitError:
+        return np.empty((0, 2))
+    lost, slowed = np.meshgrid(np.linspace(0.5, 1.5, 5), np.geomspace(1.0, 6.0, 24))
+    return np.stack([lost.ravel(), slowed.ravel()], axis=1)
+
+
+# ---- what cannot be
+
+
+def _impossible(case: Case, step: Values, prefill: Values) -> Shown:
+    """Show times of so large a part of the floor; 0 stands for a phase that is as predicted."""
+    alone = np.where(step > 0, step * case.step.floor_s, case.step_s(case.batch))
+    first = np.where(prefill > 0, prefill * case.prefill.floor_s, case.prefill_s())
+    return case.shown(case.batch, alone_s=alone, prefill_s=first)
+
+
+def _parts(_: Case) -> Values:
+    fast = _spaced(0.02, 0.97)
+    none = np.zeros_like(fast)
+    return np.concatenate([np.hstack(pair) for pair in ((fast, none), (none, fast), (fast, fast))])
+
+
+# ---- in words
+
+
+def _say_factors(_: Case, compute: float, memory: float) -> str:
+    slow = {"arithmetic": compute, "memory": memory}
+    told = " and ".join(f"{what} at 1/{by:.2g}" for what, by in slow.items() if by > 1.0)
+    return f"{told} of the rate that the device file leads to"
+
+
+def _say_parts(case: Case, step: float, prefill: float) -> str:
+    what = " and ".join(name for name, part in (("steps", step), ("prefill", prefill)) if part)
+    floors = f"step {units.duration(case.step.floor_s)}, prefill {units.duration(case.prefill.floor_s)}"
+    return f"{what} faster than anything this device can do (floors: {floors})"
+
+
+def _say_wait(case: Case, wait: float) -> str:
+    return f"requests wait {units.duration(wait)} before a prefill of {units.duration(float(case.prefill_s()))}"
+
+
+def _say_running(case: Case, running: float) -> str:
+    return f"{running:.1f} sequences run together, not {case.batch:.0f}"
+
+
+def _say_full(case: Case, running: float) -> str:
+    return f"{_say_running(case, running)}: the cache holds about {case.pool_sequences:.0f}"
+
+
+def _say_shares(case: Case, share: float) -> str:
+    own = f"this workload's own prompts make {float(case.mixed_share(case.batch)):.0%}"
+    mixed = units.duration(float(case.mixed(case.batch).time_s))
+    return f"{share:.0%} of the steps carry a prompt's chunk, {mixed} each; {own}"
+
+
+def _say_host(case: Case, extra: float) -> str:
+    step = units.duration(float(case.step_s(case.batch)))
+    return f"{units.duration(extra)} are added to every pass, beside a step of {step}"
+
+
+def _say_cold(case: Case, extra: float) -> str:
+    prefill = units.duration(float(case.prefill_s()))
+    return f"{units.duration(extra)} before a prefill of {prefill}: loading, warm-up or a first capture"
+
+
+def _say_losses(_: Case, lost: float, slowed: float) -> str:
+    return f"{min(lost, 1.0):.0%} of what smaller weights save per step is lost in unpacking, prefill x {slowed:.2g}"
+
+
+CAUSES: tuple[Cause, ...] = (
+    Cause(
+        "queueing", _LOAD, lambda case: _waits(case) if case.served else _NONE, _queue,
+        _say_wait,
+        "add capacity or admit fewer requests at once; a faster kernel changes nothing before the pass starts",
+        "vllm:num_requests_waiting and vllm:request_queue_time_seconds over the same minute",
+    ),
+    Cause(
+        "cache full", _LOAD,
+        _held, _full,
+        _say_full,
+        "free cache: kv_cache=fp8, quantised weights, a shorter context, or one more GPU; or send fewer at once",
+        "vllm:kv_cache_usage_perc and vllm:num_preemptions over the same minute",
+    ),
+    Cause(
+        "prefix hits", _MACHINE, lambda _: np.linspace(0.05, 0.98, _GRID)[:, None], _hits,
+        lambda _, share: f"{share:.0%} of the prompt is not computed",
+        "measure with prompts that differ, or with prefix caching off; for capacity give cached_tokens",
+        "vllm:prefix_cache_hits_total over queries_total, or the same run with prefix caching off",
+    ),
+    Cause(
+        "chunk interference", _LOAD, _shares, _interference,
+        _say_shares,
+        "lower max_num_batched_tokens, so that each step carries less of a prompt, or keep prefills on other GPUs",
+        "p99 of the inter-token latency with and without new requests arriving",
+    ),
+    Cause(
+        "wrong peaks or power limit", _MACHINE, _factors, _slower, _say_factors,
+        "check the card (PCIe or SXM, power cap, clocks, temperature), and the device file against the machine",
+        "a large matrix product and a plain memory read on the device, and its clocks while it serves",
+    ),
+    Cause(
+        "host-bound", _MACHINE, _host_times, _host,
+        _say_host,
+        "capture graphs (no enforce_eager), update the engine, or give its process a free core",
+        "a kernel timeline of some decode steps: the gaps between kernels",
+    ),
+    Cause(
+        "quantisation without a fast kernel", _MACHINE, _losses, _no_kernel,
+        _say_losses,
+        "take a format whose kernels this device has, or the 16-bit checkpoint",
+        "the same run with 16-bit weights",
+    ),
+    Cause(
+        "smaller batch than thought", _LOAD, _below, _fewer,
+        _say_running,
+        "raise max_num_seqs or the client's concurrency; check that requests overlap",
+        "vllm:num_requests_running over the same minute",
+    ),
+    Cause(
+        "cold start", _LOAD, lambda case: _NONE if case.served else _waits(case), _cold,
+        _say_cold,
+        "send the request twice and keep the second",
+        "the same request again",
+    ),
+    Cause(
+        "measurement above the ceiling", _MACHINE, _parts, _impossible, _say_parts,
+        "look for the fault in the measurement: tokens per chunk, speculation, counts with the first token, clocks",
+        "the same run with wall-clock time and exact token counts written beside each other",
+    ),
+)  # fmt: skip

@@ -1,0 +1,241 @@
+"""Diagnosis: causes ranked by how well each explains a run's symptoms, the evidence, one change, one measurement."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflinekit import units
+from rooflinekit.calibration.causes import CAUSES, Cause, Shown
+from rooflinekit.calibration.symptoms import Case, Values, read_cases
+from rooflinekit.measurements import Measurement
+from rooflinekit.phases.deployment import Deployment
+
+#: Log-odds that a cause must gain over "no fault" before it is named, and over the next cause to stand alone.
+NAMED, ALONE = 4.0, 1.5
+#: Price of a cause's free severity.
+_PRICE = 1.0
+#: Largest misfit of one symptom in standard deviations: two faults at once must not hide both.
+_MOST = 5.0
+#: Log-odds of a state that a cause does not lead one to expect: requests waiting, preemptions.
+_UNEXPECTED = 3.0
+#: Standard deviations from which a symptom without a cause is worth a word.
+_ODD = 3.0
+_STATES = ("waiting", "preemptions")
+
+
+class Symptom(NamedTuple):
+    """
+    One thing seen, beside what a run without fault shows and the least that is possible.
+
+    ``basis`` says what the expectation is made of; ``floor`` is 0 where nothing bounds it.
+    """
+
+    name: str
+    observed: float
+    expected: float
+    floor: float
+    deviations: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause with its most likely severity; ``explains`` is the part of the misfit that it takes away."""
+
+    cause: str
+    severity: tuple[float, ...]
+    told: str
+    explains: float
+    log_odds: float
+    change: str
+    measurement: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """
+    What a run's numbers say.
+
+    ``verdict`` is one sentence; ``findings`` ranks the causes, the likeliest first; ``symptoms`` is the arithmetic
+    behind them. ``cause`` is None for a healthy run and where the numbers cannot tell.
+    """
+
+    verdict: str
+    cause: str | None
+    findings: tuple[Finding, ...]
+    symptoms: tuple[Symptom, ...]
+    change: str
+    measurement: str
+
+
+def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_budget: float | None = None) -> Diagnosis:
+    """
+    Find what makes a run slower (or faster) than it should be.
+
+    Parameters
+    ----------
+    records : sequence of Measurement
+        Of one run, from as little as Ollama's four counters to a full scrape.
+    deployment : Deployment
+        What should have run.
+    token_budget : float, optional
+        Most tokens in a pass (vLLM: ``max_num_batched_tokens``). [token]
+
+    Returns
+    -------
+    diagnosis : Diagnosis
+
+    Raises
+    ------
+    InvalidInputError
+        No record says how long a prompt was.
+
+    Notes
+    -----
+    Each cause says what it makes a run show, as a function of one severity. The severity that fits best is found, and
+    causes are ranked by the log-likelihood of what was seen: errors log-normal, as wide as the noise of a run and the
+    measured spread of the model together. A cause is named where the odds against "no fault" exceed 50 to 1, and alone
+    where they exceed those of the next by 4 to 1.
+
+    Examples
+    --------
+    >>> import rooflinekit as rk
+    >>> d = rk.Deployment("qwen3-8b", "gb10")
+    >>> seen = dict(prompt_tokens=2048, output_tokens=65, batch=1)
+    >>> healthy = [rk.Measurement(quantity="prefill_time_s", value=0.412, **seen),
+    ...            rk.Measurement(quantity="decode_step_s", value=0.0744, **seen)]
+    >>> rk.diagnose(healthy, d).verdict
+    'nothing unusual: every figure is within what the model and the noise of a run allow'
+    """
+    cases = read_cases(records, deployment, token_budget=token_budget)
+    if not cases:
+        return _nothing_timed(records)
+    healthy = sum(float(_score(case, case.clean)[0]) for case in cases)
+    found = [_finding(cause, cases, healthy) for cause in CAUSES if all(len(cause.severities(one)) for one in cases)]
+    return _concluded(cases, tuple(sorted(found, key=lambda one: -one.log_odds)))
+
+
+def _finding(cause: Cause, cases: Sequence[Case], healthy: float) -> Finding:
+    """Fit a cause: one severity for all runs where it is the machine's, one a run where it is the load's."""
+    rows = cause.severities(cases[0])
+    if cause.of_machine:
+        scores = np.sum([_fitted(cause, case, rows) for case in cases], axis=0)
+        best, score, price = rows[int(np.argmin(scores))], float(scores.min()), _PRICE
+    else:
+        each = [_fitted(cause, case, cause.severities(case)) for case in cases]
+        best, score = rows[int(np.argmin(each[0]))], sum(float(scores.min()) for scores in each)
+        price = _PRICE * len(cases)
+    explains = max(1.0 - score / healthy, 0.0) if healthy > 0 else 0.0
+    severity = tuple(map(float, best))
+    told = cause.told(cases[0], *severity)
+    return Finding(cause.name, severity, told, explains, healthy - score - price, cause.change, cause.measurement)
+
+
+def _fitted(cause: Cause, case: Case, rows: Values) -> Values:
+    return _score(case, {**case.clean, **cause.shows(case, *rows.T)}, len(rows))
+
+
+def _score(case: Case, shown: Shown, count: int = 1) -> Values:
+    """Sum the negative log-likelihood of all that was seen, for each severity."""
+    total = np.zeros(count)
+    for name, observed in case.observed.items():
+        total += np.broadcast_to(_misfit(case, name, observed, shown), count)
+    return total
+
+
+def _misfit(case: Case, name: str, observed: float, shown: Shown) -> Values:
+    if name in _STATES:
+        expected = shown.get(name, np.zeros(()))
+        return np.where((observed > 0) == (expected > 0), 0.0, _UNEXPECTED)
+    return 0.5 * np.minimum(np.abs(_deviations(case, name, observed, shown)), _MOST) ** 2
+
+
+def _deviations(case: Case, name: str, observed: float, shown: Shown) -> Values:
+    """Give how many standard deviations lie between what was seen and what is shown."""
+    if name in ("usage", "hit_rate"):
+        return np.asarray((observed - shown.get(name, 0.0)) / 0.08)
+    if name == "queue_s":
+        waits = np.asarray(shown.get(name, 0.0))
+        return np.asarray((observed - waits) / (0.15 * waits + 0.1 * case.clean["ttft_s"] + 0.002))
+    off = np.asarray(np.log(observed / shown[name]) / case.spread[name])
+    if name == "gap_p99_s":  # at the edge it is a step of either kind
+        other = np.asarray(np.log(observed / shown["other_gap_s"]) / case.spread[name])
+        return np.where(np.abs(other) < np.abs(off), other, off)
+    return off
+
+
+# ---- the conclusion
+
+
+def _nothing_timed(records: Sequence[Measurement]) -> Diagnosis:
+    """Say why nothing can be told: memory figures, or rates that mix the phases."""
+    mixed = [one for one in records if one.quantity == "total_tokens_per_s"]
+    held = ", ".join(dict.fromkeys(one.quantity for one in records))
+    why = "prompt and output tokens are in one rate" if mixed else "nothing in it is a time or a state of a phase"
+    more = "; batch, prompt and output lengths, if all ran together, make a time of it" if mixed else ""
+    said = f"cannot tell: {why} ({held}){more}"
+    measurement = "time to first token and time per output token of requests of one length"
+    return Diagnosis(said, None, (), (), "none yet", measurement)
+
+
+def _concluded(cases: Sequence[Case], findings: tuple[Finding, ...]) -> Diagnosis:
+    symptoms = tuple(symptom for case in cases for symptom in _symptoms(case))
+    named = [one for one in findings if one.log_odds >= NAMED]
+    if not named:
+        odd = [one for one in symptoms if abs(one.deviations) > _ODD]
+        if not odd:
+            said = "nothing unusual: every figure is within what the model and the noise of a run allow"
+            return Diagnosis(said, None, findings, symptoms, "none needed", "none needed")
+        said = f"cannot tell: {', '.join(map(tell, odd))}, and no cause known here explains it"
+        return Diagnosis(said, None, findings, symptoms, "none yet", "each phase apart: prefill time and step time")
+    first, *rest = named
+    close = [one for one in rest if first.log_odds - one.log_odds < ALONE]
+    if close:
+        names = " or ".join(one.cause for one in (first, *close))
+        said = f"cannot tell which: {names}; {first.told}"
+        return Diagnosis(said, None, findings, symptoms, first.change, close[0].measurement)
+    return Diagnosis(f"{first.cause}: {first.told}", first.cause, findings, symptoms, first.change, first.measurement)
+
+
+def _symptoms(case: Case) -> list[Symptom]:
+    steps = (case.output_tokens - 1.0) * case.step.floor_s
+    floors = {
+        "prefill_s": case.prefill.floor_s, "ttft_s": case.prefill.floor_s, "step_s": case.step.floor_s,
+        "gap_p99_s": case.step.floor_s, "request_s": case.prefill.floor_s + steps,
+    }  # fmt: skip
+    found = []
+    for name, observed in case.observed.items():
+        expected = float(case.clean.get(name, np.zeros(())))
+        off = 0.0 if name in _STATES else float(_deviations(case, name, observed, case.clean))
+        found.append(Symptom(name, observed, expected, float(floors.get(name, 0.0)), off, _basis(case, name)))
+    return found
+
+
+def _basis(case: Case, name: str) -> str:
+    """Say what an expectation is made of."""
+    share = float(case.mixed_share(case.batch))
+    mixed = f"; {share:.0%} of them with a prompt's chunk, {units.duration(float(case.mixed(case.batch).time_s))} each"
+    held = f" after {case.cached_tokens:,.0f} cached" if case.cached_tokens else ""
+    prompts = f" x {case.prompts:g}" if case.prompts > 1.0 else ""
+    prefill = f"prefill of {case.prompt_tokens:,.0f} tokens{held}{prompts}"
+    step = f"{case.batch:.3g} sequences at {case.context_tokens:,.0f} tokens{mixed if share else ''}"
+    return {
+        "prefill_s": prefill,
+        "ttft_s": f"{prefill}, and half a step" if case.served and case.batch > 1.0 else prefill,
+        "step_s": f"step of {step}",
+        "gap_p99_s": f"step of {step}",
+        "request_s": f"{prefill}, then {case.output_tokens - 1.0:,.0f} steps of {step}",
+        "tokens_per_s": f"{case.batch:.3g} x {case.output_tokens:,.0f} tokens over a request's time",
+        "running": "as set, all in flight, or rate x time per token",
+        "usage": f"{case.batch:.3g} of {case.pool_sequences:,.0f} sequences that fit",
+    }.get(name, "none without a fault")
+
+
+def tell(symptom: Symptom) -> str:
+    """Say a symptom in words, with its arithmetic."""
+    name = symptom.name.removesuffix("_s")
+    if symptom.name.endswith("_s") and symptom.name != "tokens_per_s":
+        return f"{name} {units.duration(symptom.observed)} where {units.duration(symptom.expected)} is expected"
+    return f"{name} {symptom.observed:.3g} where {symptom.expected:.3g} is expected"
