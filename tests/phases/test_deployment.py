@@ -814,8 +814,8 @@ def test_a_choice_is_a_name(choice):
 
 def test_an_unknown_choice_is_named():
     """The message says what a deployment of one device has."""
-    with pytest.raises(rk.InvalidInputError, match=r"^tensor_parallel: no such choice; a deployment has mod"):
-        rk.Deployment("qwen3-8b", "gb10", tensor_parallel=2)
+    with pytest.raises(rk.InvalidInputError, match=r"^gpus: no such choice; a deployment has mod"):
+        rk.Deployment("qwen3-8b", "gb10", gpus=2)
 
 
 def test_a_step_without_sequences_is_refused():

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rooflinekit.specs.catalog import load_interconnects
 from rooflinekit.specs.device import Datasheet, Device, Measured, Pcie, Peaks, ScaleUp
 from rooflinekit.testing import lint
 
 DATABASE = Path(__file__).parents[2] / "hardware_db"
 PATHS = {
-    path.stem: path for path in sorted(DATABASE.glob("*/*.yaml")) if path.parent.name not in ("generations", "engines")
+    path.stem: path
+    for path in sorted(DATABASE.glob("*/*.yaml"))
+    if path.parent.name not in ("generations", "engines", "interconnects")
 }
 SOURCES = yaml.safe_load((DATABASE / "sources.yaml").read_text(encoding="utf-8"))
 #: Keys that the header of sources.yaml names as the origin of aliases, which have no source field of their own.
@@ -177,6 +180,7 @@ def test_every_source_is_described_and_used():
         ("title", "where", "commit", "kind"),
     }
     used = {key for name in PATHS for key in lint.source_keys(device(name))}
+    used |= {key for link in load_interconnects().values() for _, keys in link.sources for key in keys}
     assert used | ALIAS_SOURCES == set(SOURCES)
 
 

@@ -136,7 +136,7 @@ def compare(records: Iterable[Measurement], deployment: Deployment) -> Compariso
 def predicted(record: Measurement, deployment: Deployment, run: Iterable[Measurement] = ()) -> Predicted:
     """Predict one record; `run` holds the records of the same file, for the batch that was running."""
     if record.quantity not in _READINGS:
-        unread(_WHY.get(record.quantity, f"{record.quantity}: a count or a state, not a time"))
+        unread(_WHY.get(record.quantity, "a count, a state or a total: no time of a pass or request"))
     if record.statistic not in ("single", "mean", "median"):
         unread("spread of a measurement (std, percentile): no prediction of its own")
     return _READINGS[record.quantity](record, deployment, tuple(run))
@@ -196,6 +196,8 @@ def _first_token(record: Measurement, deployment: Deployment, _: tuple[Measureme
 
 
 def _request(record: Measurement, deployment: Deployment, run: tuple[Measurement, ...]) -> Predicted:
+    if "loading" in record.includes:
+        unread("end to end with loading the model in it: its phases say more")
     prompt, output = _need(record, "prompt_tokens"), _need(record, "output_tokens")
     batch, said = (record.batch, "the batch given") if record.batch else running_batch(record, run)
     whole = deployment.request(prompt, output_tokens=round(output), batch=batch)

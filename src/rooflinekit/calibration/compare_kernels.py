@@ -1,6 +1,6 @@
 """A kernel summary against a model: each kernel beside the operators it computes, each family against its ceilings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -96,8 +96,8 @@ class KernelComparison:
 def kernel_line(one: Matched) -> dict[str, object]:
     """Lay a kernel out for tables."""
     return {
-        "kernel": one.name, "family": one.family or "unknown", "launches": one.count, "listed_s": one.listed_s,
-        "explained_s": one.explained_s, "rest_s": one.rest_s, "operators": one.operators, "counted": one.counted,
+        "kernel": one.name, "family": one.family or "unknown", "launches": one.count, "counted_as": one.arithmetic,
+        "listed_s": one.listed_s, "explained_s": one.explained_s, "rest_s": one.rest_s, "operators": one.operators,
     }  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def compare_kernels(
 
 def _of_one_table(records: Sequence[Measurement]) -> list[Measurement]:
     kernels = [one for one in records if one.quantity == "kernel_time_s"]
-    tables = dict.fromkeys(one.includes for one in kernels)
+    tables = dict.fromkeys(one.includes for one in kernels if one.includes)
     if len(tables) > 1:
         message = f"kernels of {len(tables)} tables, and a comparison is of one: {'; '.join(tables)}"
         raise InvalidInputError(message)
@@ -242,7 +242,9 @@ def _is_above(one: Family) -> bool:
 
 def _above(one: Family) -> str:
     """Say what a rate above its ceiling means: what was measured may be too low, what the datasheet says may not."""
-    rate = f"{one.name} ({one.passes}) at {max(one.of_compute, one.of_memory):.0%} of the {one.ceilings.described} ceiling"
+    rate = (
+        f"{one.name} ({one.passes}) at {max(one.of_compute, one.of_memory):.0%} of the {one.ceilings.described} ceiling"
+    )
     if one.ceilings.described == "measured":
         return f"{rate}: its data lay in a cache, or the ceiling was measured too low"
     return f"{rate}: its data lay in a cache, or times or counts are at fault"
@@ -272,7 +274,7 @@ def _families(
         for part in one.parts:
             if part.passes in names:
                 sums = found.setdefault((_said(one.family, part), part.passes), [0.0, 0.0, 0.0, 0.0])
-                mine = one.listed_s * part.seconds / one.explained_s
+                mine = one.listed_s * part.seconds / one.explained_s * _with_assists(one, matched)
                 for index, value in enumerate((mine, part.seconds, part.flops, part.bytes)):
                     sums[index] += value
     families = [
@@ -280,6 +282,12 @@ def _families(
         for (name, kind), (seconds, expected, flops, moved) in found.items()
     ]
     return sorted(families, key=lambda one: -one.listed_s)
+
+
+def _with_assists(one: Matched, matched: Sequence[Matched]) -> float:
+    """Give the factor by which kernels that assist a family (a split product's sum) lengthen those of its operators."""
+    mine = sum(other.listed_s for other in matched if other.family == one.family and other.parts)
+    return 1.0 + sum(other.listed_s for other in matched if other.family == one.family and other.assists) / mine
 
 
 def _said(family: str, part: Part) -> str:

@@ -14,6 +14,8 @@ from rooflinekit.phases.deployment import Deployment
 
 #: Log-odds that a cause must gain over "no fault" before it is named, and over the next cause to stand alone.
 NAMED, ALONE = 4.0, 1.5
+#: Severities looked at between two of a cause's own.
+_FINER = 33
 #: Price of a cause's free severity.
 _PRICE = 1.0
 #: Largest misfit of one symptom in standard deviations: two faults at once must not hide both.
@@ -22,6 +24,8 @@ _MOST = 5.0
 _UNEXPECTED = 3.0
 #: Standard deviations from which a symptom without a cause is worth a word.
 _ODD = 3.0
+#: Part of the misfit from which one cause is taken for the whole of it.
+_MOSTLY = 0.6
 _STATES = ("waiting", "preemptions")
 
 
@@ -119,18 +123,27 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
 
 def _finding(cause: Cause, cases: Sequence[Case], healthy: float) -> Finding:
     """Fit a cause: one severity for all runs where it is the machine's, one a run where it is the load's."""
-    rows = cause.severities(cases[0])
-    if cause.of_machine:
-        scores = np.sum([_fitted(cause, case, rows) for case in cases], axis=0)
-        best, score, price = rows[int(np.argmin(scores))], float(scores.min()), _PRICE
-    else:
-        each = [_fitted(cause, case, cause.severities(case)) for case in cases]
-        best, score = rows[int(np.argmin(each[0]))], sum(float(scores.min()) for scores in each)
-        price = _PRICE * len(cases)
+    fits = [_likeliest(cause, runs) for runs in ([cases] if cause.of_machine else [[case] for case in cases])]
+    best, score, price = fits[0][0], sum(fit[1] for fit in fits), _PRICE * len(fits)
     explains = max(1.0 - score / healthy, 0.0) if healthy > 0 else 0.0
     severity = tuple(map(float, best))
     told = cause.told(cases[0], *severity)
     return Finding(cause.name, severity, told, explains, healthy - score - price, cause.change, cause.measurement)
+
+
+def _likeliest(cause: Cause, cases: Sequence[Case]) -> tuple[Values, float]:
+    """Find the severity that fits some runs best, and its score; a single figure is looked for more finely."""
+    rows = cause.severities(cases[0])
+    index, score = _best(cause, cases, rows)
+    if rows.shape[1] == 1:
+        rows = np.linspace(rows[max(index - 1, 0)], rows[min(index + 1, len(rows) - 1)], _FINER)
+        index, score = _best(cause, cases, rows)
+    return rows[index], score
+
+
+def _best(cause: Cause, cases: Sequence[Case], rows: Values) -> tuple[int, float]:
+    scores = np.sum([_fitted(cause, case, rows) for case in cases], axis=0)
+    return int(np.argmin(scores)), float(scores.min())
 
 
 def _fitted(cause: Cause, case: Case, rows: Values) -> Values:
@@ -196,7 +209,15 @@ def _concluded(cases: Sequence[Case], findings: tuple[Finding, ...]) -> Diagnosi
         names = " or ".join(one.cause for one in (first, *close))
         said = f"cannot tell which: {names}; {first.told}"
         return Diagnosis(said, None, findings, symptoms, first.change, close[0].measurement)
-    return Diagnosis(f"{first.cause}: {first.told}", first.cause, findings, symptoms, first.change, first.measurement)
+    said = f"{first.cause}: {first.told}{_of_two(first, rest)}"
+    return Diagnosis(said, first.cause, findings, symptoms, first.change, first.measurement)
+
+
+def _of_two(first: Finding, rest: Sequence[Finding]) -> str:
+    """Say where one cause leaves so much that there may be a second."""
+    if first.explains > _MOSTLY or not rest:
+        return ""
+    return f"; that explains {first.explains:.0%} of what is off, so a second cause is likely: {rest[0].cause}?"
 
 
 def _symptoms(case: Case) -> list[Symptom]:
@@ -219,8 +240,9 @@ def _basis(case: Case, name: str) -> str:
     mixed = f"; {share:.0%} of them with a prompt's chunk, {units.duration(float(case.mixed(case.batch).time_s))} each"
     held = f" after {case.cached_tokens:,.0f} cached" if case.cached_tokens else ""
     prompts = f" x {case.prompts:g}" if case.prompts > 1.0 else ""
-    prefill = f"prefill of {case.prompt_tokens:,.0f} tokens{held}{prompts}"
-    step = f"{case.batch:.3g} sequences at {case.context_tokens:,.0f} tokens{mixed if share else ''}"
+    prefill = f"prefill of {case.prompt_tokens:,.0f} token{'s' * (case.prompt_tokens > 1)}{held}{prompts}"
+    many = f"{case.batch:.3g} sequence{'s' * (case.batch > 1)}"
+    step = f"{many} at {case.context_tokens:,.0f} tokens{mixed if share else ''}"
     return {
         "prefill_s": prefill,
         "ttft_s": f"{prefill}, and half a step" if case.served and case.batch > 1.0 else prefill,

@@ -266,11 +266,18 @@ def confusion(count: int, seed: int = 0) -> pd.DataFrame:
     rows = []
     for fault in FAULTS:
         line = dict.fromkeys((*FAULTS, "cannot tell", "in_first_two"), 0)
-        for thought, records in injected(fault, count, seed):
-            found = diagnose(records, thought, token_budget=_BUDGET)
-            told = found.findings[0].cause if found.findings and "nothing unusual" not in found.verdict else "none"
-            told = "cannot tell" if told not in FAULTS else told
+        for told, among in judged(fault, count, seed):
             line[told] += 1
-            line["in_first_two"] += fault in {one.cause for one in found.findings[:2]} or fault == told
+            line["in_first_two"] += among
         rows.append({"fault": fault, **line})
     return pd.DataFrame(rows).set_index("fault")
+
+
+def judged(fault: str, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
+    """Diagnose runs with one fault: what was ranked first, and whether the fault was among the first two."""
+    for thought, records in injected(fault, count, seed):
+        found = diagnose(records, thought, token_budget=_BUDGET)
+        named = found.cause is not None or found.verdict.startswith("cannot tell which")
+        told = found.findings[0].cause if named else "none" if "nothing unusual" in found.verdict else "cannot tell"
+        told = told if told in FAULTS else "cannot tell"
+        yield told, fault == told or (named and fault in {one.cause for one in found.findings[:2]})

@@ -27,6 +27,7 @@ _PATTERNS = tuple(
         ("communication", ("nccl", "rccl", "all_?reduce", "all_?gather", "reduce_?scatter", "all_?to_?all",
                            "cross_device", "deep_?ep", "one_?shot", "internode", "intranode")),
         ("mixture", ("moe(?!ment)", "expert", "grouped_?gemm", "group_gemm", "topk_?gating")),
+        ("cache_write", ("reshape_and_cache", "concat_and_cache")),  # "flash" in it says for which attention
         ("attention", ("flash", "fmha", "paged_?attention", "splitkv", "sdpa", "mha", "mla", "attn", "attention",
                        "merge_state", "lean_reduction")),
         ("scan", ("selective_scan", "mamba", "gated_delta", "delta_rule", "chunk_(?:fwd|gla|kda)", "recurrent", "wkv",

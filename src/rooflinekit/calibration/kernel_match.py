@@ -6,9 +6,12 @@ from itertools import combinations
 from math import log
 from typing import NamedTuple
 
+import numpy as np
+
 from rooflinekit.calibration.kernel_families import FAMILIES, family_of
 from rooflinekit.measurements import Measurement
 from rooflinekit.phases.estimate import Estimate
+from rooflinekit.specs.step import amount
 
 #: Operators tried together for one kernel: a pass has few shapes of a class, and more would match anything.
 _MOST_TOGETHER = 6
@@ -26,6 +29,7 @@ class Part(NamedTuple):
     """One operator in all passes of a kind: what the model puts there."""
 
     passes: str
+    times: float
     operator: str
     op_class: str
     launches: float
@@ -69,6 +73,19 @@ class Matched:
         return self.listed_s - self.explained_s
 
     @property
+    def arithmetic(self) -> str:
+        """Write the launches as so many a pass times passes: ``73 x 64 + 1``; empty where they do not add up."""
+        if not self.counted:
+            return ""
+        launches: dict[float, float] = {}
+        for part in self.parts:
+            launches[part.times] = launches.get(part.times, 0.0) + part.launches
+        by_times = sorted(launches.items(), reverse=True)
+        told = " + ".join(f"{n / times:g} x {times:g}" if times > 1 else f"{n:g}" for times, n in by_times)
+        several = self.count / sum(launches.values())
+        return told if several == 1.0 else f"{several:g} x {told}"
+
+    @property
     def operators(self) -> str:
         """Name the operators with the passes that they are of."""
         if not self.count:
@@ -85,8 +102,8 @@ def parts_of(passes: Iterable[Passes]) -> list[Part]:
     """List every operator of every kind of pass."""
     return [
         Part(
-            one.name, row.name, row.op_class, row.launches * one.times, row.time_s * one.times, row.flops * one.times,
-            row.bytes * one.times, _rows(one.estimate, row.name),
+            one.name, one.times, row.name, row.op_class, row.launches * one.times, row.time_s * one.times,
+            row.flops * one.times, row.bytes * one.times, _rows(one.estimate, row.name),
         )
         for one in passes
         for row in one.estimate.operators
@@ -98,7 +115,7 @@ def _rows(estimate: Estimate, operator: str) -> float:
     """Count the rows that a product works on: the output layer has those that are sampled, the others each token."""
     if operator != "lm_head":
         return float(estimate.tokens)
-    return float(sum(float(one.sequences) * float(one.sampled_tokens) for one in estimate.groups))  # type: ignore[arg-type]
+    return float(np.sum([amount(one.sequences) * amount(one.sampled_tokens) for one in estimate.groups]))
 
 
 def match(
@@ -206,6 +223,4 @@ def _shared(matched: list[Matched], left: list[Part]) -> tuple[list[Matched], li
             taken[longest] = replace(one, parts=tuple(rest))
             left = [part for part in left if part not in rest]
     computed = {one.family for one in taken if one.parts}
-    return [
-        replace(one, assists=not one.parts and one.family in computed and one.count > 0) for one in taken
-    ], left
+    return [replace(one, assists=not one.parts and one.family in computed and one.count > 0) for one in taken], left

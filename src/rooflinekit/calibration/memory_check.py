@@ -7,17 +7,21 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rooflinekit.calibration.references import FOLDER
-from rooflinekit.errors import DoesNotFitError, InvalidInputError
+from rooflinekit.errors import DoesNotFitError, InvalidInputError, UnknownNameError
 from rooflinekit.measurements import Reading
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.capacity import Capacity, capacity
-from rooflinekit.serving.engine import load_engine
+from rooflinekit.serving.engine import EngineProfile, load_engine
 from rooflinekit.specs.catalog import load_device
 from rooflinekit.units import GIB
 
 Row = Mapping[Any, Any]
 #: Columns that a row must have: pages need no device.
 PAGES_NEED, SETTINGS_NEED = ("model",), ("model", "device")
+#: The profile of logs that say no version, or an older one.
+_OLDEST = "vllm-0.10"
+#: What a startup log says of memory.
+_MEMORY = ("weight_bytes", "kv_cache_bytes", "kv_cache_tokens", "kv_cache_blocks", "max_concurrency", "graph_bytes")
 #: Differences beyond this are misses of a prediction from the settings alone.
 TARGET = 0.04
 #: What a log line may be off, and why: rows of the shipped table, by id.
@@ -86,7 +90,7 @@ def memory_rows(reading: Reading) -> pd.DataFrame:
         The reading holds no memory, or its records name no model or device.
     """
     lines: dict[tuple[str | None, str | None, int | None], dict[str, Any]] = {}
-    for one in reading.records:
+    for one in (record for record in reading.records if record.quantity in _MEMORY):
         line = lines.setdefault((one.model, one.device, one.tensor_parallel), {})
         line |= {one.quantity: one.value, "model": one.model, "device": one.device, "version": one.version}
         line |= {"weights": one.weights, "kv_cache": one.kv_cache, "tensor_parallel": one.tensor_parallel or 1}
@@ -221,7 +225,7 @@ def _choices(row: Row) -> dict[str, Any]:
     whole = ("max_num_batched_tokens", "max_model_len", "max_num_seqs")
     return {
         **{name: _whole(row, name) for name in whole},
-        "engine": load_engine(_engine(row), state_blocks=_whole(row, "state_blocks")),
+        "engine": _engine(row),
         "gpu_memory_utilization": _number(row, "gpu_memory_utilization"),
         "tensor_parallel": _whole(row, "tensor_parallel") or 1,
         "state_value_bytes": _number(row, "state_value_bytes"),
@@ -229,10 +233,13 @@ def _choices(row: Row) -> dict[str, Any]:
     }
 
 
-def _engine(row: Row) -> str:
-    """Name the profile: that of the version, the oldest where a log does not say or is older."""
-    version = _text(row, "version")
-    return f"vllm-{version}" if version and not version.startswith("0.0") else "vllm-0.10"
+def _engine(row: Row) -> EngineProfile:
+    """Take the profile of the version; the oldest where a log does not say one, or an older one."""
+    blocks, version = _whole(row, "state_blocks"), _text(row, "version")
+    try:
+        return load_engine(f"vllm-{version}" if version else _OLDEST, state_blocks=blocks)
+    except UnknownNameError:
+        return load_engine(_OLDEST, state_blocks=blocks)
 
 
 def _facts(row: Row, found: Capacity) -> dict[str, Any]:
@@ -263,7 +270,7 @@ def _tokens(row: Row, found: Capacity) -> dict[str, Any]:
 
 def _ratio(ours: float | None, theirs: float | None) -> float:
     """Give the relative difference; not a number where one of them is missing."""
-    if ours is None or theirs is None or pd.isna(theirs) or not theirs:
+    if ours is None or not theirs:
         return float("nan")
     return float(ours / theirs - 1.0)
 
@@ -306,7 +313,8 @@ def _by_nodes(gaps: Gaps) -> bool:
 MISSES = (
     Miss("several nodes: the buffers of their collectives are larger", _by_nodes),
     Miss(
-        "2 GiB and more are missing in this series of runs, which others of the same settings have: not a rule", _by_machine
+        "2 GiB and more are missing in this series of runs, which others of the same settings have: not a rule",
+        _by_machine,
     ),
     Miss("the log does not say utilisation or weights: the missing memory has no name", _unstated),
     Miss("the log's weights are heavier than the format alone: {weights}", _by_weights),

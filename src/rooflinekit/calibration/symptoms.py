@@ -97,7 +97,7 @@ class Case:
 
     @cached_property
     def pool_sequences(self) -> float:
-        """Sequences whose caches fit: by the engine's own figure, else beside the weights; infinity where neither is known."""
+        """Sequences whose caches fit: by the engine's own figure, else beside the weights; infinity where not known."""
         if self.pool_tokens is not None:
             return self.pool_tokens / self.context_tokens
         memory = self.deployment.device.memory_bytes
@@ -202,6 +202,7 @@ def read_cases(
     InvalidInputError
         There is one, and no record says how long a prompt was.
     """
+    records = [one for one in records if one.quantity != "max_concurrency"]  # its length is the longest, no workload
     groups: dict[tuple[float | None, ...], list[Measurement]] = {}
     stateless = [one for one in records if _workload(one) == _NO_WORKLOAD]
     for one in records:
@@ -241,7 +242,8 @@ def _case(records: Sequence[Measurement], deployment: Deployment, token_budget: 
 
 def _is_served(one: Measurement) -> bool:
     """Tell whether requests come and go: totals of a run count requests that may all have started together."""
-    return one.concurrency is not None or (one.requests is not None and one.quantity not in _TOTALS)
+    counted = one.requests is not None and one.quantity not in _TOTALS
+    return one.concurrency is not None or counted or one.quantity in _STATES
 
 
 def _first(values: Iterable[float | None]) -> float | None:
@@ -266,7 +268,7 @@ def _observed(records: Sequence[Measurement]) -> Iterable[tuple[str, float]]:
     by_quantity: dict[str, list[Measurement]] = {}
     for one in records:
         by_quantity.setdefault(one.quantity, []).append(one)
-    seen = set()
+    seen: set[str] = set()
     for name, (quantities, read) in _SYMPTOMS.items():
         found = [one for quantity in quantities for one in by_quantity.get(quantity, ())]
         values = [value for one in _central(found) if (value := read(one)) is not None]
@@ -312,9 +314,18 @@ def _served_rate(one: Measurement) -> float | None:
     return one.value if one.phase != "decode" and one.concurrency and one.request_rate is None else None
 
 
+#: States of a server.
+_STATES = frozenset({"requests_running", "requests_waiting", "kv_cache_usage"})
 #: Totals of a run.
 _TOTALS = frozenset(
-    {"run_time_s", "requests_per_s", "total_tokens_per_s", "output_tokens_per_s", "requests_completed", "requests_failed"}
+    {
+        "run_time_s",
+        "requests_per_s",
+        "total_tokens_per_s",
+        "output_tokens_per_s",
+        "requests_completed",
+        "requests_failed",
+    }
 )
 #: States of which the most in any window of a log counts: others are idle, or ramp up.
 _MOST = ("running", "waiting", "usage")

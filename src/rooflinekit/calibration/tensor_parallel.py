@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rooflinekit.calibration.observations import Observations
 from rooflinekit.calibration.passes import decode_point, observe, prefill_points
@@ -11,7 +12,7 @@ from rooflinekit.calibration.references import FOLDER
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.roofline.communication import Links, collective_law
 from rooflinekit.specs.catalog import interconnect_of, load_device, load_interconnect
-from rooflinekit.specs.interconnect import Interconnect, LinkChoice
+from rooflinekit.specs.interconnect import Collective, Interconnect, LinkChoice
 
 MODEL, DEVICE, RANKS = "qwen3-8b", "h200-sxm", 2
 
@@ -56,13 +57,54 @@ def predicted_collectives(links: dict[str, str] | None = None) -> pd.DataFrame:
     table = collectives()
     predicted = np.empty(len(table))
     keys = ["device", "operation", "how", "ranks"]
-    for (device, operation, how, ranks), lines in table.groupby(keys):
-        link = _link(str(device), (links or {}).get(str(device)))
-        law = collective_law(str(operation), int(ranks), 1, Links(link, None, own_kernel=how == "own_kernel"))
+    for _, lines in table.groupby(keys):
+        device, operation, how = (str(lines[name].iloc[0]) for name in keys[:3])
+        link = _link(device, (links or {}).get(device))
+        law = collective_law(
+            operation, int(lines["ranks"].iloc[0]), 1, Links(link, None, own_kernel=how == "own_kernel")
+        )
         sent = lines["bytes"].to_numpy(dtype=np.float64)
         rows = law.rounds if how == "own_kernel" and law.rounds else law.legs  # the kernel alone, whatever is quicker
         predicted[lines.index] = np.minimum.reduce([np.asarray(leg.seconds(1.0, sent)) for leg in rows])
     return table.assign(predicted_s=predicted, log_error=np.log(predicted / table["seconds"]))
+
+
+def fit_collective(table: pd.DataFrame) -> Collective:
+    """
+    Fit the constants of one operation of the library on measured rows of one or several systems.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Rows of :func:`collectives`, of one operation over links of one kind.
+    """
+    from scipy.optimize import least_squares  # noqa: PLC0415 - an extra, and nothing else here needs it
+
+    seconds = table["seconds"].to_numpy(dtype=np.float64)
+
+    def misfit(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        law = Collective(**dict(zip(_FITTED, map(float, values), strict=True)), join=_JOIN)
+        return np.asarray(np.log(_by_constants(table, law) / seconds))
+
+    bounds = ([0.1, 0.0, 0.01, 0.01], [100.0, 2.0, 1.0, 1.0])
+    found = least_squares(misfit, [8.0, 0.2, 0.7, 0.7], bounds=bounds, loss="soft_l1", f_scale=0.1)
+    return Collective(**dict(zip(_FITTED, map(float, found.x), strict=True)), join=_JOIN)
+
+
+#: Part of the root that NVLink takes.
+_JOIN = 0.5
+_FITTED = ("latency_us", "growth", "fraction", "fraction_of_eight")
+
+
+def _by_constants(table: pd.DataFrame, law: Collective) -> NDArray[np.float64]:
+    """Seconds of rows by constants of their operation, each over the link of its device."""
+    predicted = np.empty(len(table))
+    for _, lines in table.reset_index(drop=True).groupby(["device", "operation", "ranks"]):
+        device, operation = (str(lines[name].iloc[0]) for name in ("device", "operation"))
+        link = _link(device, None).model_copy(update={operation: law})
+        one = collective_law(operation, int(lines["ranks"].iloc[0]), 1, Links(link, None, own_kernel=False))
+        predicted[lines.index] = one.seconds(1.0, lines["bytes"].to_numpy(dtype=np.float64))
+    return predicted
 
 
 def _link(device: str, other: str | None) -> Interconnect:

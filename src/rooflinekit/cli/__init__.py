@@ -6,15 +6,22 @@ import typer
 
 import rooflinekit
 from rooflinekit.cli.calibrate import calibrate
+from rooflinekit.cli.capacity import capacity
 from rooflinekit.cli.catalog import devices, models, schema
+from rooflinekit.cli.compare import compare
 from rooflinekit.cli.crossover import crossover
 from rooflinekit.cli.curve import curve
+from rooflinekit.cli.diagnose import diagnose
 from rooflinekit.cli.estimate import estimate
+from rooflinekit.cli.freeze import freeze
 from rooflinekit.cli.importing import models_import
 from rooflinekit.cli.kv import kv
+from rooflinekit.cli.plan import plan
+from rooflinekit.cli.read import read
 from rooflinekit.cli.reproduce import reproduce
 from rooflinekit.cli.shell import Commands
 from rooflinekit.cli.validate import validate
+from rooflinekit.cli.verify import verify
 
 app = typer.Typer(
     name="rooflinekit",
@@ -25,7 +32,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (estimate, curve, crossover, kv, schema, reproduce, validate, calibrate):
+for command in (
+    estimate,
+    curve,
+    crossover,
+    kv,
+    capacity,
+    plan,
+    schema,
+    reproduce,
+    validate,
+    calibrate,
+    read,
+    compare,
+    diagnose,
+    freeze,
+    verify,
+):
     app.command()(command)
 models.command("import")(models_import)
 app.add_typer(devices, name="devices")

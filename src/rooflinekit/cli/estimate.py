@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 
 _TIMES = ("phase", "time_s", "floor_s", "bound", "flops", "bytes", "weight_bytes", "kv_bytes", "intensity")
 _COUNTS = ("phase", "memory_time_s", "floor_s", "bound", "flops", "bytes", "weight_bytes", "kv_bytes", "intensity")
-_OPERATORS = ("operator", "launches", "flops", "weight_bytes", "bytes", "intensity", "time_s", "share", "bound")
+_OPERATORS = (
+    "operator",
+    "launches",
+    "flops",
+    "weight_bytes",
+    "bytes",
+    "message_bytes",
+    "intensity",
+    "time_s",
+    "share",
+    "bound",
+)
 
 
 def estimate(
@@ -91,7 +102,8 @@ def _operators(summary: "Summary", form: str) -> Iterator[str]:
 
     for step in summary.phases.values():
         rows = [row for row in figures.operators(step) if row["launches"]]  # of two forms of attention, the one used
-        columns = [name for name in _OPERATORS if name in rows[0]]
+        sent = any(row["message_bytes"] for row in rows)
+        columns = [name for name in _OPERATORS if name in rows[0] and (sent or name != "message_bytes")]
         yield ""
         yield table([*rows, figures.total(rows)], form, title=step.label, columns=columns)
 

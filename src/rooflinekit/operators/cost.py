@@ -15,7 +15,8 @@ class Feature(NamedTuple):
     """One number of a step that work is linear in; the other fields complete the kinds that need them.
 
     ``form`` is the form of attention that a group uses, ``detail`` the numbers that a kind is made from, ``tile`` the
-    rows of K and V that a kernel takes at once: a timing fills it in, since it belongs to the kernel.
+    rows of K and V that a kernel takes at once: a timing fills it in, since it belongs to the kernel. ``shards`` is the
+    number of ranks that share the sequences out among them: a feature is that of the rank with most.
     """
 
     kind: str
@@ -23,6 +24,7 @@ class Feature(NamedTuple):
     form: str = ""
     detail: tuple[float, ...] = ()
     tile: float = 0.0
+    shards: int = 1
 
     def __str__(self) -> str:
         """Name it as `explain()` prints it."""
@@ -30,8 +32,10 @@ class Feature(NamedTuple):
         details = [] if self.window is None else [f"{seen} {self.window:,}"]
         details += [self.form] if self.form else []
         if self.kind == "experts":
-            experts, per_token, skew = self.detail
+            experts, per_token, skew, *rank = self.detail
             details += [f"{per_token:g} of {experts:g} a token", *([f"skew {skew:g}"] if skew else [])]
+            details += [f"of the {rank[0]:g} that a rank holds"] if rank else []
+        details += [f"one of {self.shards} ranks"] if self.shards > 1 else []
         name = _SAID.get(self.kind, self.kind)
         return f"{name}[{', '.join(details)}]" if details else name
 
@@ -57,19 +61,23 @@ QUANTITIES = (
     "input_elements",
     "inner_elements",
     "packed_weights",
+    "message_bytes",
 )
 
 
 class Row(NamedTuple):
     """One operator: identical layers share a row, and its launches count them.
 
-    ``variant`` tells kernels of one class apart that an engine times apart: attention over an FP8 cache, or wide heads.
+    ``variant`` tells kernels of one class apart that an engine times apart: attention over an FP8 cache, or wide heads;
+    of a collective it is the operation, between so many ``ranks`` in so many ``nodes``.
     """
 
     name: str
     op_class: str
     dtype: str
     variant: str = ""
+    ranks: int = 1
+    nodes: int = 1
 
 
 class Operator(NamedTuple):
@@ -82,6 +90,8 @@ class Operator(NamedTuple):
     times: int = 1
     part: str = ""
     variant: str = ""
+    ranks: int = 1
+    nodes: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +100,8 @@ class Plan:
 
     ``kv_row_bytes`` is one row of K and V for each row that a sequence is short of a kernel's tile, ``inner_elements``
     the inner width of a product for each launch, ``packed_weights`` the weights that are unpacked to be computed with:
-    they price what a kernel does, and are no traffic.
+    they price what a kernel does, and are no traffic. ``message_bytes`` are those of the buffers of collectives, which
+    pass between devices.
     """
 
     rows: tuple[Row, ...]
@@ -106,6 +117,7 @@ class Plan:
     input_elements: Matrix
     inner_elements: Matrix
     packed_weights: Matrix
+    message_bytes: Matrix
 
     @property
     def bytes(self) -> Matrix:
@@ -125,13 +137,15 @@ def assemble(operators: Iterable[Operator]) -> Plan:
     """
     merged: dict[tuple[object, ...], tuple[Operator, int]] = {}
     for operator in operators:
-        key = (operator.name, operator.op_class, operator.dtype, _frozen(operator.work))
+        key = (operator.name, operator.op_class, operator.dtype, operator.nodes, _frozen(operator.work))
         first, times = merged.get(key, (operator, 0))
         merged[key] = (first, times + operator.times)
     found = (feature for one, _ in merged.values() for terms in one.work.values() for feature in terms)
-    columns = tuple(dict.fromkeys((*found, SEQUENCES)))
-    matrices = {quantity: _matrix(quantity, merged.values(), columns) for quantity in QUANTITIES}
-    return Plan(rows=_rows([one for one, _ in merged.values()]), features=columns, **matrices)
+    columns = dict.fromkeys((*found, SEQUENCES))
+    if any(feature.shards > 1 for feature in columns):
+        columns |= {TOKENS: None}  # of the whole pass, beside those of a rank
+    matrices = {quantity: _matrix(quantity, merged.values(), tuple(columns)) for quantity in QUANTITIES}
+    return Plan(rows=_rows([one for one, _ in merged.values()]), features=tuple(columns), **matrices)
 
 
 def _frozen(work: Mapping[str, Mapping[Feature, Real]]) -> tuple[object, ...]:
@@ -150,5 +164,5 @@ def _rows(operators: list[Operator]) -> tuple[Row, ...]:
     rows = []
     for i, (name, one) in enumerate(zip(named, operators, strict=True)):
         label = name if named.count(name) == 1 else f"{name.removesuffix(']')} {named[: i + 1].count(name)}]"
-        rows.append(Row(label, one.op_class, one.dtype, one.variant))
+        rows.append(Row(label, one.op_class, one.dtype, one.variant, one.ranks, one.nodes))
     return tuple(rows)

@@ -57,6 +57,38 @@ def distinct_experts(tokens: Real, experts: float, experts_per_token: float, ske
     return touched if np.ndim(touched) else float(touched)
 
 
+def rank_experts(distinct: Real, experts: float, held: float, imbalance: float = 1.0) -> Real:
+    r"""
+    Give the expected number of distinct experts that a pass touches on one expert-parallel rank.
+
+    .. math:: D_r = \min\left(D\,\frac{E_r}{E}\,\lambda,\ E_r\right)
+
+    Parameters
+    ----------
+    distinct : Real
+        Distinct experts of the whole pass, :math:`D`: the chance that a token takes one is over all experts. [1]
+    experts, held : float
+        Experts in all and on the rank, :math:`E` and :math:`E_r`. [1]
+    imbalance : float
+        Load of the busiest rank over the mean, :math:`\lambda`, at least 1. [1]
+
+    Returns
+    -------
+    experts : Real
+        [1]
+
+    References
+    ----------
+    The global number of experts in the chance: review of vllm-project/vllm pull request 54228.
+
+    Examples
+    --------
+    >>> print([round(float(rank_experts(distinct_experts(n, 128, 8), 128, 16)), 2) for n in (1, 8, 64)])
+    [1.0, 6.45, 15.74]
+    """
+    return np.minimum(distinct * (held / experts) * imbalance, held)
+
+
 class DistinctExperts(NamedTuple):
     """Distinct experts of a pass: as few as routing can touch, what is expected, and what uniform routing gives."""
 

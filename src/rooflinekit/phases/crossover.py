@@ -152,7 +152,8 @@ def _block_products(deployment: "Deployment") -> NDArray[np.bool_]:
     """Select the products and experts that run over every token: the output layer does not."""
     plan = deployment.plan
     classes = np.array([row.op_class in ("product", "mixture") for row in plan.rows])
-    sampled = plan.flops[:, plan.column(SAMPLED)] > 0 if SAMPLED in plan.features else np.zeros_like(classes)
+    columns = [feature.kind == SAMPLED.kind for feature in plan.features]
+    sampled = plan.flops[:, columns].any(axis=1)
     chosen: NDArray[np.bool_] = classes & ~sampled
     return chosen
 

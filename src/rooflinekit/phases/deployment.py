@@ -15,6 +15,7 @@ from rooflinekit.phases.memory import check_sizes
 from rooflinekit.phases.request import Request, RequestSizes, plan_request
 from rooflinekit.phases.row import Value
 from rooflinekit.phases.settled import Settled
+from rooflinekit.phases.verify import Commands, verify_commands
 from rooflinekit.specs.step import Group, Real, all_positive, amount, checked, checked_group, describe, points_shape
 
 if TYPE_CHECKING:
@@ -47,6 +48,18 @@ class Deployment(Settled):
         How unevenly a mixture's experts are chosen: exponent of their popularity by rank. 0 is uniform.
     memory_check : bool
         Whether a step whose weights and KV cache exceed the device's memory is an error.
+    tensor_parallel, pipeline_parallel : int
+        Devices that divide every layer; stages of layers that tokens pass one after another.
+    expert_parallel : int
+        Ranks among which whole experts are divided; what is left of the devices of a stage divides their width.
+    data_parallel_attention : int
+        Groups of devices that hold attention whole and serve sequences of their own; the experts are divided among
+        all. Devices in all: `tensor_parallel` x `data_parallel_attention` x `pipeline_parallel`.
+    expert_imbalance : float
+        Load of the busiest expert-parallel rank over the mean.
+    interconnect : str, mapping or Interconnect, optional
+        Link between the devices: a name (``"pcie"``, ``"nvlink-bridge"``), or ``one_way_gb_per_s``, ``latency_us``,
+        ``fraction`` and others to change. None is what devices of this kind are usually connected by.
 
     Raises
     ------
@@ -55,7 +68,8 @@ class Deployment(Settled):
 
     Notes
     -----
-    Deployments compare equal by value. Estimates are service times: no queue, one device, one step at a time.
+    Deployments compare equal by value. Estimates are service times: no queue, one step at a time. Where several devices
+    work together, work and bytes are those of the busiest one.
 
     Examples
     --------
@@ -65,6 +79,8 @@ class Deployment(Settled):
     147456.0
     >>> print(f"{d.with_(weights='int4').decode(context_tokens=2048).weight_bytes:.3g}")
     4.85e+09
+    >>> d.with_(device="h200-sxm", tensor_parallel=2).kv_bytes_per_token
+    73728.0
     """
 
     # ---- steps: everything below is a choice of groups
@@ -367,6 +383,10 @@ class Deployment(Settled):
         from rooflinekit.phases.frames import batch_curve  # noqa: PLC0415 - pandas loads on first use
 
         return batch_curve(self, context_tokens, batch)
+
+    def verify_commands(self, prompt_tokens: int, output_tokens: int, batch: int = 1) -> Commands:
+        """List the engine's benchmark commands that measure these requests, each with what it should print."""
+        return verify_commands(self, prompt_tokens, output_tokens, batch)
 
 
 def _amount(value: Real) -> str:

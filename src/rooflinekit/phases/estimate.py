@@ -12,7 +12,7 @@ from rooflinekit.errors import InvalidInputError, MissingFigureError
 from rooflinekit.operators.cost import TOKENS, Matrix
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.row import OperatorEstimate, Value, ratio
-from rooflinekit.roofline.timing import Timing
+from rooflinekit.roofline.timing import PARTS, Timing
 from rooflinekit.specs.step import Group
 
 if TYPE_CHECKING:
@@ -101,6 +101,11 @@ class Estimate:
         return self._total(self.timing.plan.bytes)
 
     @property
+    def message_bytes(self) -> Value:
+        """Bytes of the messages between devices, as benchmarks count them: the buffers of one rank. [byte]"""
+        return self._total(self.timing.plan.message_bytes)
+
+    @property
     def intensity(self) -> Value:
         """Arithmetic intensity. [FLOP/byte]"""
         return ratio(self.flops, self.bytes)
@@ -156,22 +161,39 @@ class Estimate:
 
     @cached_property
     def parts_s(self) -> NDArray[np.float64]:
-        """Seconds by (compute, memory, overhead), row and pass: each row's joined time goes to its larger half."""
-        timing, x = self.timing, self.x
-        compute, memory = self.stretch * (timing.compute @ x), timing.memory @ x + timing.serial @ x
-        launch = timing.launch @ x
-        rest = self.rows_s - launch
-        return np.stack([np.where(compute >= memory, rest, 0.0), np.where(compute >= memory, 0.0, rest), launch])
+        """Seconds by compute, memory, overhead and communication, row and pass."""
+        self.timing.require_peaks()
+        return self.timing.parts_s(self.x, self.busy_s)
+
+    @property
+    def parts(self) -> dict[str, Value]:
+        """
+        Expected time by what it is spent on: ``compute``, ``memory``, ``overhead`` and ``communication``. [s]
+
+        Examples
+        --------
+        >>> import rooflinekit as rk
+        >>> parts = rk.Deployment("qwen3-8b", "h200-sxm", tensor_parallel=2).decode(context_tokens=2048).parts
+        >>> parts["memory"] > parts["communication"] > 0
+        True
+        """
+        sums = (self.collect(part.sum(axis=0)) for part in self.parts_s)
+        return dict(zip(PARTS, sums, strict=True))
+
+    @property
+    def communication_share(self) -> Value:
+        """Part of the expected time that messages between devices take."""
+        return self.parts["communication"] / self.time_s
 
     def name_bounds(self, parts: NDArray[np.float64]) -> Value:
-        """Name the largest of the three parts, summed over rows and passes."""
+        """Name the largest of the parts, summed over rows and passes."""
         sums = np.array([np.atleast_1d(self.collect(part.sum(axis=0))).reshape(-1) for part in parts])
-        names = np.array(["compute", "memory", "overhead"])[sums.argmax(axis=0)]
+        names = np.array(PARTS)[sums.argmax(axis=0)]
         return str(names[0]) if self.shape == () else names.reshape(self.shape)
 
     @property
     def bound(self) -> Value:
-        """What takes most of the time: ``compute``, ``memory`` or ``overhead`` (launches)."""
+        """What takes most of the time: ``compute``, ``memory``, ``overhead`` (launches) or ``communication``."""
         return self.name_bounds(self.parts_s)
 
     def interval(self, level: float = 0.8) -> tuple[Value, Value]:

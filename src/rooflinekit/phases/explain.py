@@ -8,9 +8,11 @@ import numpy as np
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.cost import SEQUENCES, TOKENS, Feature, Matrix
-from rooflinekit.operators.moe import distinct_experts_interval
+from rooflinekit.operators.moe import distinct_experts, distinct_experts_interval
 from rooflinekit.phases.estimate import Estimate
 from rooflinekit.phases.row import OperatorEstimate
+from rooflinekit.roofline.communication import Leg
+from rooflinekit.roofline.timing import RowLaw
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
     ("weights: linear layers and experts", ("product", "mixture"), "weight_bytes"),
     ("KV: attention", ("attention",), "kv_bytes"),
     ("states: convolutions and scans", ("scan",), "state_bytes"),
+    ("communication: messages between devices", ("collective",), "message_bytes"),
 )
 
 
@@ -93,7 +96,8 @@ def _part(label: str, rows: Sequence[OperatorEstimate], kind: str | None, step: 
     ordered = sorted(rows, key=lambda row: -row.time_s)
     children = tuple(_operator(row, row.time_s / step.time_s) for row in ordered)
     value = sum(row.time_s for row in rows)
-    read = "" if kind is None else f", {units.si(sum(getattr(row, kind) for row in rows), 'B')} read"
+    verb = "sent" if kind == "message_bytes" else "read"
+    read = "" if kind is None else f", {units.si(sum(getattr(row, kind) for row in rows), 'B')} {verb}"
     shown = f"{units.duration(value)}, {value / step.time_s:.1%} of the pass{read}"
     return Term(label, value, shown, _sum(children), "", children)
 
@@ -104,12 +108,39 @@ def _sum(children: tuple[Term, ...]) -> str:
 
 def _operator(row: OperatorEstimate, share: float) -> Term:
     law = row.estimate.timing.row_laws[row.index]
+    if law.collective is not None:
+        return _collective(row, law, share)
     terms = [term for term in (_launch(row), _compute(row), _memory(row), _serial(row)) if term.value]
     joined = [term for term in terms if term.label in ("compute", "memory")]
     apart = [number(term.value) for term in terms if term not in joined]
     expression = " + ".join([*apart, _joined([term.value for term in joined], law.exponent)] if joined else apart)
     shown = f"{units.duration(row.time_s)}, {share:.1%} of the pass, {row.bound}"
     return Term(row.name, row.time_s, shown, expression, law.basis, tuple(terms))
+
+
+def _collective(row: OperatorEstimate, law: RowLaw, share: float) -> Term:
+    """Explain a row of messages: the legs that run for their size, and the pause before each launch."""
+    count = _count(row, "message bytes", row.estimate.timing.plan.message_bytes, "B")
+    legs = law.collective.running(float(row.launches), count.value) if law.collective else ()
+    terms = [_leg(leg, float(row.launches), count) for leg in legs]
+    terms += [_launch(row)] if row.launch_time_s else []
+    each = units.si(count.value / float(row.launches), "B")
+    shown = f"{units.duration(row.time_s)}, {share:.1%} of the pass, {units.count(row.launches)} messages of {each}"
+    return Term(row.name, row.time_s, shown, _sum(tuple(terms)), law.basis, tuple(terms))
+
+
+def _leg(leg: Leg, launches: float, count: Term) -> Term:
+    """Explain one leg by its latency and its wire time, and the root of both where the library changes protocol."""
+    latency, value = launches * leg.latency_s, float(leg.seconds(launches, count.value))
+    rate = f"({number(leg.fraction)} * {number(leg.link_bytes_per_s)})"
+    wire_s = float(leg.seconds(0.0, count.value))
+    wire = Term(
+        "wire", wire_s, units.duration(wire_s), f"{number(count.value)} * {number(leg.factor)} / {rate}", "", (count,)
+    )
+    waits = Term("latency", latency, units.duration(latency), f"{number(launches)} * {number(leg.latency_s)}")
+    root = f" + {number(2.0 * leg.join)} * ({number(latency)} * {number(wire_s)}) ** 0.5" if leg.join else ""
+    expression = f"{number(latency)} + {number(wire_s)}{root}"
+    return Term(leg.label, value, units.duration(value), expression, "", (waits, wire))
 
 
 def _joined(values: list[float], exponent: float) -> str:
@@ -225,7 +256,12 @@ def _behind(estimate: Estimate, feature: Feature, value: float) -> Term | None:
     """Explain a feature that is no plain count: the distinct experts of a pass, what a window leaves of the context."""
     if feature.kind == "experts":
         return _experts(feature, value, _feature(estimate, TOKENS))
-    if feature.window is None or feature.kind != "rows_read" or SEQUENCES not in estimate.timing.plan.features:
+    if (
+        feature.window is None
+        or feature.kind != "rows_read"
+        or feature.shards > 1
+        or SEQUENCES not in estimate.timing.plan.features
+    ):
         return None
     sequences = _feature(estimate, SEQUENCES)
     each = value / sequences
@@ -235,12 +271,31 @@ def _behind(estimate: Estimate, feature: Feature, value: float) -> Term | None:
 
 def _experts(feature: Feature, value: float, tokens: float) -> Term:
     """Give the expected distinct experts, and the interval that routing leaves: all tokens agree, or it is even."""
-    experts, each, skew = feature.detail
+    experts, each, skew, *rank = feature.detail
+    if rank:
+        return _experts_of_rank(feature, value, tokens)
     interval = distinct_experts_interval(tokens, experts, each, skew)
     ends = f"{units.count(interval.least)} (all tokens agree) and {units.significant(float(interval.uniform), 4)}"
     uniform = f"{number(experts)} * (1 - (1 - {number(each)} / {number(experts)}) ** {number(tokens)})"
     shown = f"{units.significant(value, 4)}, between {ends} (even routing)"
     return Term(f"{feature} over {units.count(tokens)} tokens", value, shown, "" if skew else uniform)
+
+
+def _experts_of_rank(feature: Feature, value: float, tokens: float) -> Term:
+    """Give the distinct experts of a rank: its part of those of the pass, at most all that it holds."""
+    experts, _, _, held, imbalance = feature.detail
+    whole = feature._replace(detail=feature.detail[:3])
+    distinct = float(distinct_experts(tokens, *whole.detail))
+    expression = f"min({number(distinct)} * {number(held)} / {number(experts)} * {number(imbalance)}, {number(held)})"
+    shown = f"{units.significant(value, 4)} of the {units.count(held)} that the busiest rank holds"
+    return Term(
+        f"{feature} over {units.count(tokens)} tokens",
+        value,
+        shown,
+        expression,
+        "",
+        (_experts(whole, distinct, tokens),),
+    )
 
 
 def _feature(estimate: Estimate, feature: Feature) -> float:

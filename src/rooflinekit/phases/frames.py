@@ -17,7 +17,10 @@ from rooflinekit.specs.step import Real, checked
 if TYPE_CHECKING:
     from rooflinekit.phases.deployment import Deployment
 
-_COUNTS = ("launches", "flops", "weight_bytes", "activation_bytes", "kv_bytes", "state_bytes", "bytes", "intensity")
+_COUNTS = (
+    "launches", "flops", "weight_bytes", "activation_bytes", "kv_bytes", "state_bytes", "message_bytes", "bytes",
+    "intensity",
+)  # fmt: skip
 _TIMES = ("compute_time_s", "memory_time_s", "launch_time_s", "serial_time_s", "time_s", "bound")
 
 

@@ -1,18 +1,22 @@
 """From what the user said to what is computed: dtypes, peaks and laws, and a note on each choice made for them."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError, MissingFigureError
+from rooflinekit.roofline.communication import Links
 from rooflinekit.roofline.laws import Laws, choose, roofline_efficiency
 from rooflinekit.roofline.timing import Rates
-from rooflinekit.specs.catalog import load_engines, load_generation
+from rooflinekit.specs.catalog import interconnect_of, load_engines, load_generation, load_interconnect
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
+from rooflinekit.specs.interconnect import Interconnect, LinkChoice
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.precision import DTYPES, KV_FORMATS, PLAIN, Precision, one_of, weight_format
 from rooflinekit.specs.quantisation import PLAIN_FORMAT, Quantisation
 from rooflinekit.specs.recipes import recipe_of, write_scheme
+from rooflinekit.specs.yamlfile import check
 
 EFFICIENCIES = ("calibrated", "measured", "datasheet")
 
@@ -87,6 +91,31 @@ def resolve_laws(device: Device, engine: str | None, weights: str, efficiency: s
         return Laws((roofline_efficiency(f"{efficiency} roofline of {device.id}"),), "own")
     shared = [entry for entry in load_engines() if entry.family == device.vendor]
     return choose(device.efficiency, known, engine, weights, shared)
+
+
+def resolve_links(device: Device, engine: str | None, choice: str | LinkChoice | Interconnect | None) -> Links:
+    """Take the links: those of the device's kind, another by name, one with single figures changed, or one given."""
+    named = choice if isinstance(choice, str) else choice.name if isinstance(choice, LinkChoice) else None
+    base = (
+        choice if isinstance(choice, Interconnect) else load_interconnect(named) if named else interconnect_of(device)
+    )
+    inside = (choice.applied(base) if isinstance(choice, LinkChoice) else base).of(device)
+    between = load_interconnect(inside.between).of(device) if inside.between else None
+    asked = choice.own_kernel if isinstance(choice, LinkChoice) else None
+    own = inside.own_kernel is not None if asked else inside.has_own_kernel(engine)
+    return Links(inside, between, own)
+
+
+def checked_interconnect(choice: object) -> str | LinkChoice | Interconnect | None:
+    """Return the interconnect argument, or say what it may be."""
+    if choice is None or isinstance(choice, LinkChoice | Interconnect):
+        return choice
+    if isinstance(choice, str) and choice:
+        return load_interconnect(choice).id
+    if isinstance(choice, Mapping):
+        return check(LinkChoice, choice, "interconnect")
+    message = f"interconnect={choice!r}: expected a name, an Interconnect, or a mapping like {{'one_way_gb_per_s': 25}}"
+    raise InvalidInputError(message)
 
 
 def _fastest(device: Device) -> dict[str, float]:

@@ -23,9 +23,9 @@ class OperatorEstimate:
     One row of an estimate: all launches of one operator together.
 
     Attributes are computed on access: ``launches``, ``flops``, ``weight_bytes``, ``activation_bytes``, ``kv_bytes``,
-    ``state_bytes``, ``bytes``, ``intensity`` [FLOP/byte], ``compute_time_s``, ``memory_time_s``, ``launch_time_s``,
-    ``serial_time_s`` and ``time_s``. ``kv_bytes`` are K and V read by attention; what ``kv_write`` writes is part of
-    its activations.
+    ``state_bytes``, ``message_bytes``, ``bytes``, ``intensity`` [FLOP/byte], ``compute_time_s``, ``memory_time_s``,
+    ``launch_time_s``, ``serial_time_s`` and ``time_s``. ``kv_bytes`` are K and V read by attention; what ``kv_write``
+    writes is part of its activations.
     """
 
     estimate: "Estimate"
@@ -80,6 +80,11 @@ class OperatorEstimate:
         return self._count(self.estimate.timing.plan.kv_bytes)
 
     @property
+    def message_bytes(self) -> Value:
+        """Bytes of messages to other devices: the buffers of one rank. [byte]"""
+        return self._count(self.estimate.timing.plan.message_bytes)
+
+    @property
     def bytes(self) -> Value:
         """All bytes. [byte]"""
         return self._count(self.estimate.timing.plan.bytes)
@@ -120,13 +125,14 @@ class OperatorEstimate:
 
     @property
     def bound(self) -> Value:
-        """What takes most of its time: ``compute``, ``memory`` or ``overhead``."""
+        """What takes most of its time: ``compute``, ``memory``, ``overhead`` or ``communication``."""
         return self.estimate.name_bounds(self.estimate.parts_s[:, [self.index]])
 
     def __repr__(self) -> str:
         """Give the row in one line where it is a single point."""
         if isinstance(self.flops, float):
             work = f"{units.si(self.flops, 'FLOP')}, {units.si(self.bytes, 'B')}"
+            work = f"{units.si(self.message_bytes, 'B')} sent" if self.op_class == "collective" else work
             return f"{self.name}: {units.count(self.launches)} launches, {work}, {_say(lambda: self.time_s)}"
         return f"{self.name}: {np.size(self.flops)} points"
 

@@ -12,22 +12,27 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.cost import Plan
 from rooflinekit.operators.forward import plan
 from rooflinekit.operators.moe import DistinctExperts, distinct_experts_interval
-from rooflinekit.phases.memory import CacheShape, cache_shape, stored_weight_bytes
+from rooflinekit.phases.memory import CacheShape, Share, shares
 from rooflinekit.phases.resolve import (
     Choices,
     Resolved,
     checked_efficiency,
+    checked_interconnect,
     resolve_laws,
+    resolve_links,
     resolve_precision,
     resolve_rates,
 )
 from rooflinekit.phases.row import Value
+from rooflinekit.roofline.communication import Links
 from rooflinekit.roofline.laws import is_of_engine
 from rooflinekit.roofline.timing import Floor, Timing, compile_timing
 from rooflinekit.specs.catalog import load_device, load_model
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
+from rooflinekit.specs.interconnect import Interconnect, LinkChoice
 from rooflinekit.specs.model import Model
+from rooflinekit.specs.parallelism import Parallelism, parallelism
 from rooflinekit.specs.precision import Precision
 from rooflinekit.specs.step import Real, amount, checked
 
@@ -47,6 +52,12 @@ class Settled:
     efficiency: str | Efficiency
     routing_skew: float
     memory_check: bool
+    tensor_parallel: int
+    pipeline_parallel: int
+    expert_parallel: int
+    data_parallel_attention: int
+    expert_imbalance: float
+    interconnect: str | LinkChoice | Interconnect | None
 
     def __init__(
         self,
@@ -60,6 +71,12 @@ class Settled:
         efficiency: str | Efficiency = "calibrated",
         routing_skew: float = 0.0,
         memory_check: bool = True,
+        tensor_parallel: int = 1,
+        pipeline_parallel: int = 1,
+        expert_parallel: int = 1,
+        data_parallel_attention: int = 1,
+        expert_imbalance: float = 1.0,
+        interconnect: str | Mapping[str, Any] | LinkChoice | Interconnect | None = None,
         **unknown: object,
     ) -> None:
         """Settle the choices; what they mean is said in the class docstring."""
@@ -77,6 +94,12 @@ class Settled:
             "efficiency": checked_efficiency(efficiency),
             "routing_skew": _skew(routing_skew),
             "memory_check": memory_check,
+            "tensor_parallel": tensor_parallel,
+            "pipeline_parallel": pipeline_parallel,
+            "expert_parallel": expert_parallel,
+            "data_parallel_attention": data_parallel_attention,
+            "expert_imbalance": expert_imbalance,
+            "interconnect": checked_interconnect(interconnect),
         }
         for name, value in settled.items():
             object.__setattr__(self, name, value)
@@ -101,22 +124,53 @@ class Settled:
         return self.timing.plan
 
     @cached_property
+    def links(self) -> Links | None:
+        """How the devices are connected; None for one device alone."""
+        if self._asked.devices == 1:
+            return None
+        return resolve_links(self.device, self.engine, self.interconnect)
+
+    @cached_property
+    def _asked(self) -> Parallelism:
+        """The layout as it was asked for."""
+        return parallelism(
+            tensor_parallel=self.tensor_parallel,
+            pipeline_parallel=self.pipeline_parallel,
+            expert_parallel=self.expert_parallel,
+            data_parallel_attention=self.data_parallel_attention,
+            expert_imbalance=self.expert_imbalance,
+        )
+
+    @cached_property
+    def layout(self) -> Parallelism:
+        """How the model is laid out over devices, and how many of them share the quick link."""
+        if self.links is None:
+            return self._asked
+        return self._asked.model_copy(update={"devices_per_node": self.links.inside.domain})
+
+    @cached_property
     def floor(self) -> Floor:
         """What nothing can beat: the fewest operations in either form of attention, the fewest experts."""
         least = replace(self.precision, routing_skew=float("inf"), ridge=0.0)
-        return Floor(plan(self.model, least), self.timing.rates)
+        even = self.layout.model_copy(update={"expert_imbalance": 1.0})
+        return Floor(plan(self.model, least, even), self.timing.rates, self.pipeline_parallel)
 
     @cached_property
     def timing(self) -> Timing:
         """The plan under this device's rates and laws; `timing.total_s` is the inner call of sweeps and simulators."""
-        rates = resolve_rates(self.device, self.efficiency)
+        rates = replace(resolve_rates(self.device, self.efficiency), links=self.links)
         laws = resolve_laws(self.device, self.engine, self.precision.weights.name, self.efficiency)
-        return compile_timing(plan(self.model, self.precision), rates, laws)
+        return compile_timing(plan(self.model, self.precision, self.layout), rates, laws)
+
+    @cached_property
+    def shares(self) -> tuple[Share, ...]:
+        """What a device of each pipeline stage holds: layers, weights, cache; one share without a pipeline."""
+        return shares(self.model, self.precision, self.layout)
 
     @cached_property
     def cache(self) -> CacheShape:
-        """What the KV cache holds per token, by window."""
-        return cache_shape(self.model, self.precision)
+        """What the KV cache of one device holds per token, by window: of the pipeline stage that holds most."""
+        return max((share.cache for share in self.shares), key=lambda cache: cache.bytes_per_token)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -126,7 +180,32 @@ class Settled:
         announced = (f"{self.device.id} is announced, not shipping",) if self.device.status == "announced" else ()
         skew = self.routing_skew
         uneven = (f"routing skew {skew:g}: fewer distinct experts than even routing touches",) if skew else ()
-        return (*summary, *unsure, *announced, *uneven, *self._engine_note, *self._resolved.notes)
+        engine = self._engine_note
+        return (*summary, *unsure, *announced, *uneven, *engine, *self._layout_notes, *self._resolved.notes)
+
+    @property
+    def _layout_notes(self) -> tuple[str, ...]:
+        """Say what the figures are of where several devices work together, and what is assumed of them."""
+        links, layout = self.links, self.layout
+        if links is None:
+            return ()
+        rate = f"{links.inside.one_way_gb_per_s:g} GB/s one way"
+        kernel = (
+            "all-reduces by the engine's own kernel up to its limit" if links.own_kernel else "library's collectives"
+        )
+        copied = any(
+            getattr(block, "kv_heads", layout.tensor_parallel) < layout.tensor_parallel for block in self.model.mixers
+        )
+        said = {
+            f"{layout.layout} on {layout.devices} devices: work, weights and cache are of the busiest one": True,
+            f"linked by {links.inside.name}, {rate}: {kernel}; nothing overlaps with them": True,
+            "KV heads are copied: fewer of them than tensor-parallel ranks": copied,
+            "one group of tokens passes the pipeline's stages one after another": layout.pipeline_parallel > 1,
+            f"experts: the busiest rank has {self.expert_imbalance:g} times the mean load": layout.expert_parallel > 1,
+            "sequences are shared out among the attention groups as evenly as they go": layout.data_parallel_attention
+            > 1,
+        }
+        return tuple(line for line, holds in said.items() if holds)
 
     @property
     def _engine_note(self) -> tuple[str, ...]:
@@ -138,15 +217,18 @@ class Settled:
 
     @cached_property
     def weights_bytes(self) -> float:
-        """Bytes that the weights take in memory, embedding and scales included."""
-        return stored_weight_bytes(self.model, self.precision)
+        """Bytes that the weights take in the memory of one device, embedding and scales included.
+
+        Of several devices, of the one that holds most weights.
+        """
+        return max(share.weights_bytes for share in self.shares)
 
     # ---- what it holds and touches, whatever the step
 
     @property
     def kv_bytes_per_token(self) -> float:
         """
-        Bytes of K and V that one token writes into the cache, over all layers.
+        Bytes of K and V that one token writes into the cache of a device, over all its layers.
 
         Examples
         --------
@@ -159,6 +241,8 @@ class Settled:
     def kv_cache_bytes(self, tokens: Real, *, sequences: Real = 1, whole_windows: bool = False) -> Value:
         """
         Bytes that sequences of this many tokens hold: K and V (a windowed layer its window at most), latents, states.
+
+        Of several devices, what the fullest of them holds.
 
         Parameters
         ----------
@@ -183,8 +267,12 @@ class Settled:
         >>> print(f"{rk.Deployment('qwen3-8b', 'gb10').kv_cache_bytes(tokens=2048):.4g}")
         3.02e+08
         """
-        hold = self.cache.reserved if whole_windows else self.cache.held
-        return hold(amount(checked("tokens", tokens))) * amount(checked("sequences", sequences))
+        length, many = amount(checked("tokens", tokens)), amount(checked("sequences", sequences))
+        if self.layout.data_parallel_attention > 1:
+            many = amount(np.ceil(np.divide(many, self.layout.data_parallel_attention)))
+        caches = [share.cache for share in self.shares]
+        held = [np.asarray((cache.reserved if whole_windows else cache.held)(length) * many) for cache in caches]
+        return amount(np.asarray(np.maximum.reduce(held)))
 
     def distinct_experts(self, tokens: Real) -> dict[str, DistinctExperts]:
         """
@@ -224,7 +312,9 @@ class Settled:
     def __repr__(self) -> str:
         """Give one line: model, device, formats and the basis of its times."""
         held = f"{self.precision.described}, {self.precision.kv_cache} KV"
-        return f"{self.model.id} on {self.device.id}: {held}, {self.timing.laws.basis}"
+        count = self.layout.devices
+        place = self.device.id if count == 1 else f"{count} x {self.device.id} ({self.layout.layout})"
+        return f"{self.model.id} on {place}: {held}, {self.timing.laws.basis}"
 
 
 def _skew(value: float) -> float:
@@ -245,5 +335,5 @@ def checked_name(argument: str, choice: object) -> None:
 def refuse_choices(unknown: Iterable[str], known: Iterable[str]) -> NoReturn:
     """Name the choices that a deployment does not have."""
     names = ", ".join(sorted(unknown))
-    message = f"{names}: no such choice; a deployment has {', '.join(known)}, on one device"
+    message = f"{names}: no such choice; a deployment has {', '.join(known)}"
     raise InvalidInputError(message)

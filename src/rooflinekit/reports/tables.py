@@ -33,7 +33,7 @@ _UNLIMITED = 100_000
 _FIRM, _FIRM_NAME = 16, 44
 _GAP = 2
 _BOX = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-_BY_ROW = ("value", "published", "ours")
+_BY_ROW = ("value", "published", "ours", "observed", "expected", "floor")
 
 # fmt: off
 #: Unit -> how a figure is shown: (value, significant digits) -> text.
@@ -53,6 +53,15 @@ _SHOWN: dict[str, Callable[[float, int], str]] = {
     "count": lambda value, _: units.count(value),
     "fraction": lambda value, _: f"{value:.1%}",
     "change": lambda value, _: f"{value:+.2%}",
+    "error": lambda value, _: f"{value:+.1%}",
+    "signed": lambda value, _: f"{value:+.1f}",
+    "1": lambda value, _: units.count(value),
+    "token": lambda value, _: f"{units.count(value)} tokens",
+    "request": lambda value, _: f"{units.count(value)} requests",
+    "byte": units.binary_bytes,
+    "W": lambda value, digits: f"{units.significant(value, digits)} W",
+    "token/s": lambda value, digits: f"{units.significant(value, digits)} tokens/s",
+    "request/s": lambda value, digits: f"{units.significant(value, digits)} requests/s",
     "": lambda value, _: f"{value:.12g}",
 }
 #: End of a column's name -> unit of its figures; the first that fits.
@@ -60,18 +69,21 @@ _UNITS = (
     ("flops_per_s", "FLOP/s"), ("tokens_per_s", "tokens/s"), ("per_user", "tokens/s"), ("at_most", "tokens/s"),
     ("bytes_per_s", "bytes/s"),
     ("bytes_per_token", "capacity"), ("weights_bytes", "capacity"), ("kv_cache_bytes", "capacity"),
-    ("memory_bytes", "capacity"), ("headroom_bytes", "capacity"), ("state_bytes", "capacity"),
+    ("memory_bytes", "capacity"), ("room_bytes", "capacity"), ("state_bytes", "capacity"),
     ("_bytes", "bytes"), ("bytes", "bytes"),
     ("flops", "FLOP"), ("_s", "s"), ("intensity", "FLOP/byte"), ("share", "fraction"), ("tolerance", "fraction"),
+    ("of_arithmetic", "fraction"), ("of_memory", "fraction"), ("mfu", "fraction"), ("mbu", "fraction"),
+    ("explains", "fraction"), ("error", "error"), ("deviations", "signed"), ("log_odds", "signed"),
     ("difference", "change"), ("tokens", "tokens"), ("parameters", "parameters"), ("launches", "count"),
-    ("batch", "count"), ("sequences", "count"),
+    ("batch", "count"), ("sequences", "count"), ("requests", "ratio"),
 )
 _HEADINGS = {
     "flops": "FLOPs", "bytes": "bytes", "intensity": "FLOP/byte", "weight_bytes": "weights", "kv_bytes": "KV read",
     "kv_bytes_per_token": "KV per token", "kv_cache_bytes": "KV cache", "tokens_per_s_per_user": "tokens/s per user",
     "bytes_per_s": "bandwidth", "flops_per_s": "arithmetic", "memory_time_s": "memory time",
     "half_flops_per_s": "16-bit", "fp8_flops_per_s": "FP8", "max_context_tokens": "context",
-    "active_parameters": "active",
+    "active_parameters": "active", "message_bytes": "sent", "kv_room_bytes": "KV room",
+    "prefill_communication_share": "prefill sent", "decode_communication_share": "decode sent",
 }
 # fmt: on
 

@@ -92,7 +92,7 @@ def power_limit_stretch(work_s: Real, busy_s: Real, budget_s: float, sustained: 
     return stretch if np.ndim(stretch) else float(stretch)
 
 
-def collective_time(wire_s: Real, latency_s: float, join: float) -> Real:
+def collective_time(wire_s: Real, latency_s: Real, join: float) -> Real:
     r"""
     Time of a collective from what its bytes take on the wire and from its latency.
 
@@ -102,7 +102,7 @@ def collective_time(wire_s: Real, latency_s: float, join: float) -> Real:
     ----------
     wire_s : Real
         Bytes that a rank sends over the rate reached, :math:`s`. [s]
-    latency_s : float
+    latency_s : Real
         Time of an empty collective, :math:`\alpha`. [s]
     join : float
         :math:`\kappa`: 0.5 on NVLink, 0 on PCIe. [1]

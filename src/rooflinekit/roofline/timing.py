@@ -9,18 +9,21 @@ from numpy.typing import NDArray
 
 from rooflinekit import units
 from rooflinekit.errors import MissingFigureError
-from rooflinekit.operators.cost import ONE, Matrix, Plan
+from rooflinekit.operators.cost import ONE, Matrix, Plan, Row
+from rooflinekit.roofline.communication import CollectiveLaw, Links, collective_law
 from rooflinekit.roofline.law import floor_time, joined_time, power_limit_stretch
 from rooflinekit.roofline.laws import Laws
 from rooflinekit.specs.efficiency import AttentionLaw, MixtureLaw, ProductLaw
 
+#: What a second may be spent on.
+PARTS = ("compute", "memory", "overhead", "communication")
 #: Points timed at once, so that the intermediate rows stay in the processor's cache.
 BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The peaks that a timing runs against, and the limits behind its floor."""
+    """The peaks that a timing runs against, the limits behind its floor, and the links to other devices."""
 
     name: str
     bytes_per_s: float
@@ -30,6 +33,7 @@ class Rates:
     cache_bytes: float
     described: str
     vector_flops_per_s: float = float("inf")
+    links: Links | None = None
 
     def flops(self, dtype: str) -> float:
         """Return the peak in this dtype, or not-a-number where the file holds none."""
@@ -54,6 +58,7 @@ class RowLaw:
     inner_ns_per_element: float = 0.0
     unpack_flops_per_weight: float = 0.0
     vector_flops_per_flop: float = 0.0
+    collective: CollectiveLaw | None = None
 
     @property
     def flops_per_s(self) -> float:
@@ -98,6 +103,15 @@ class Timing:
         exponents = sorted(set(self.exponents[self._curved]))
         chosen = [self._curved & (self.exponents == exponent) for exponent in exponents]
         return tuple((p, self.compute[rows], self.memory[rows]) for p, rows in zip(exponents, chosen, strict=True))
+
+    @cached_property
+    def collectives(self) -> tuple[tuple[int, CollectiveLaw], ...]:
+        """Rows that are messages between devices, with their laws; they follow the root of what they send."""
+        return tuple((i, law.collective) for i, law in enumerate(self.row_laws) if law.collective is not None)
+
+    def _sent(self, row: int, law: CollectiveLaw, x: Matrix) -> Matrix:
+        """Seconds of one row of messages."""
+        return law.seconds(self.plan.launches[row] @ x, self.plan.message_bytes[row] @ x)
 
     @cached_property
     def _linear(self) -> NDArray[np.float64]:
@@ -151,6 +165,8 @@ class Timing:
             # the other rows are the same at every point: a sweep over context leaves the products as they are
             total += _sum_joined(compute[~rows] @ x[:, :1], memory[~rows] @ x[:, :1], exponent)
             total += _sum_joined(compute[rows] @ x, memory[rows] @ x, exponent)
+        for row, law in self.collectives:
+            total += self._sent(row, law, x)
         return total
 
     def rows_s(self, x: Matrix, busy_s: float | Matrix = 0.0) -> Matrix:
@@ -160,7 +176,20 @@ class Timing:
         for exponent in set(self.exponents):
             rows = self.exponents == exponent
             joined[rows] = joined_time(compute[rows], memory[rows], exponent)
-        return (self.launch + self.serial) @ x + joined
+        rows_s: Matrix = (self.launch + self.serial) @ x + joined
+        for index, law in self.collectives:
+            rows_s[index] += self._sent(index, law, x)
+        return rows_s
+
+    def parts_s(self, x: Matrix, busy_s: float | Matrix = 0.0) -> Matrix:
+        """Seconds by :data:`PARTS`, row and pass: each row's joined time goes to its larger half."""
+        compute = self.stretch(x, busy_s) * (self.compute @ x)
+        memory, launch = self.memory @ x + self.serial @ x, self.launch @ x
+        rest = self.rows_s(x, busy_s) - launch
+        sent = np.zeros_like(rest)
+        for index, _ in self.collectives:
+            sent[index], rest[index] = rest[index], 0.0
+        return np.stack([np.where(compute >= memory, rest, 0.0), np.where(compute >= memory, 0.0, rest), launch, sent])
 
     def memory_only_s(self, x: Matrix) -> NDArray[np.float64]:
         """Seconds of memory traffic alone: a bound that needs no arithmetic peak."""
@@ -183,10 +212,14 @@ def _sum_joined(compute_s: Matrix, memory_s: Matrix, exponent: float) -> NDArray
 
 @dataclass(frozen=True, eq=False)
 class Floor:
-    """Seconds that nothing can beat, from a plan of the least work: fewest operations, fewest experts."""
+    """Seconds that nothing can beat, from a plan of the least work: fewest operations, fewest experts.
+
+    Of a rank; each of a pipeline's stages has a cache of its own. Messages are taken to cost nothing.
+    """
 
     plan: Plan
     rates: Rates
+    stages: int = 1
 
     @cached_property
     def _work(self) -> tuple[Matrix, Matrix]:
@@ -196,8 +229,8 @@ class Floor:
         return plan.flops / np.array(peaks)[:, None], plan.weight_bytes + plan.kv_bytes + plan.state_bytes
 
     def _bound(self, compute_s: Matrix, compulsory: Matrix) -> Matrix:
-        rates = self.rates
-        return np.asarray(floor_time(compute_s, compulsory, rates.cache_bytes, rates.floor_bytes_per_s))
+        rates, caches = self.rates, self.rates.cache_bytes * self.stages
+        return np.asarray(floor_time(compute_s, compulsory, caches, rates.floor_bytes_per_s))
 
     def seconds(self, x: Matrix) -> NDArray[np.float64]:
         """Seconds of each pass; without an arithmetic peak, those of memory alone."""
@@ -212,8 +245,8 @@ class Floor:
 
 def compile_timing(plan: Plan, rates: Rates, laws: Laws) -> Timing:
     """Fold rates and constants into the plan's coefficients."""
-    kinds = {row[1:] for row in plan.rows}  # all but the name
-    by_kind = {kind: _row_law(*kind, rates, laws) for kind in kinds}
+    kinds = {row[1:]: row for row in plan.rows}  # all but the name
+    by_kind = {kind: _row_law(row, rates, laws) for kind, row in kinds.items()}
     row_laws = tuple(by_kind[row[1:]] for row in plan.rows)
     needs = {row.dtype for row, flops in zip(plan.rows, plan.flops, strict=True) if flops.any()}
     missing = tuple(sorted(dtype for dtype in needs if dtype not in rates.flops_per_s))
@@ -281,8 +314,21 @@ _FURTHER = (
 )
 
 
-def _row_law(op_class: str, dtype: str, variant: str, rates: Rates, laws: Laws) -> RowLaw:
+def _collective_row_law(row: Row, rates: Rates, gap_s: float) -> RowLaw:
+    """Take the law of messages; the pause before each launch joins their latency."""
+    if rates.links is None:
+        message = f"{rates.name} has no links: messages between devices cannot be timed"
+        raise MissingFigureError(message)
+    law = collective_law(row.variant, row.ranks, row.nodes, rates.links)
+    basis = f"{row.variant} over {rates.links.inside.name}"
+    return RowLaw(1.0, float("nan"), 1.0, rates.bytes_per_s, gap_s, 1.0, basis, collective=law)
+
+
+def _row_law(row: Row, rates: Rates, laws: Laws) -> RowLaw:
+    _, op_class, dtype, variant, *_ = row
     peak, bandwidth, gap_s = rates.flops(dtype), rates.bytes_per_s, laws.gap_us * units.MICRO
+    if op_class == "collective":
+        return _collective_row_law(row, rates, gap_s)
     if op_class in _JOINED:
         law, basis = _JOINED[op_class](laws, dtype, variant)
         peak = rates.flops_per_s.get(getattr(law, "peak", None) or dtype, peak)

@@ -18,6 +18,7 @@ from rooflinekit.errors import AmbiguousNameError, SpecError, UnknownNameError
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.hub import fetch_config, is_hub_id
+from rooflinekit.specs.interconnect import Interconnect, default_link
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.yamlfile import check, read_mapping
 
@@ -133,6 +134,18 @@ def list_models() -> tuple[str, ...]:
     return tuple(sorted(_paths(MODELS)))
 
 
+def is_listed(kind: Kind, name: str) -> bool:
+    """
+    Tell whether a name is one of the catalogue: for names that a file says, which must lead to no path and no server.
+
+    Examples
+    --------
+    >>> is_listed(MODELS, "meta-llama/Llama-3.1-8B"), is_listed(MODELS, "my-org/my-model"), is_listed(DEVICES, "H200")
+    (True, False, True)
+    """
+    return not is_path(name) and (name in _paths(kind) or len(_candidates(kind, name)) == 1)
+
+
 @cache
 def load_sources() -> Mapping[str, Mapping[str, str]]:
     """Load the table that the source keys of the device files point into."""
@@ -153,11 +166,58 @@ def load_engines() -> tuple[Efficiency, ...]:
     return tuple(check(Efficiency, entry, str(path)) for path in paths for entry in read_mapping(path)["entries"])
 
 
+@cache
+def load_interconnects() -> Mapping[str, Interconnect]:
+    """Load the links between devices, by id."""
+    paths = sorted((_shipped(DEVICES) / "interconnects").glob("*.yaml"))
+    links = (check(Interconnect, read_mapping(path), str(path)) for path in paths)
+    return {link.id: link for link in links}
+
+
+def load_interconnect(name: str) -> Interconnect:
+    """
+    Load a link between devices by id.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such link; all are listed.
+
+    Examples
+    --------
+    >>> load_interconnect("nvlink-hopper").all_reduce.latency_us
+    6.18
+    """
+    links = load_interconnects()
+    if name not in links:
+        near = difflib.get_close_matches(name, links, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        message = f"interconnect={name!r} is not in hardware_db/interconnects: expected one of {', '.join(links)}{hint}"
+        raise UnknownNameError(message)
+    return links[name]
+
+
+def interconnect_of(device: Device) -> Interconnect:
+    """
+    Find the link that devices of this kind talk over by default: one of their own, that of its kind, else PCIe.
+
+    Examples
+    --------
+    >>> interconnect_of(load_device("h100-sxm")).id, interconnect_of(load_device("l40s")).id
+    ('nvlink-hopper', 'pcie')
+    """
+    links, kind = load_interconnects(), default_link(device)
+    own = next((link for link in links.values() if device.id in link.devices), None)
+    of_kind = next((link for link in links.values() if kind in link.kinds), None)
+    return own or of_kind or links.get(kind, links["pcie"])
+
+
 def clear_cache() -> None:
     """Forget what was read, after a file or a user folder has changed."""
-    reads = (_paths_in, _load_device_file, _load_model_file, _names, load_sources, load_generation, load_engines)
-    for cached in reads:
+    for cached in (_paths_in, _load_device_file, _load_model_file, _names):
         cached.cache_clear()
+    for table in (load_sources, load_generation, load_engines, load_interconnects):
+        table.cache_clear()
 
 
 # ---- where the files are
@@ -189,7 +249,7 @@ def _paths(kind: Kind) -> Mapping[str, Path]:
 
 @cache
 def _paths_in(folder: Path) -> Mapping[str, Path]:
-    skipped = {"sources", "generations", "engines"}
+    skipped = {"sources", "generations", "engines", "interconnects"}
     paths = sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}"))
     return {path.stem: path for path in paths if path.stem not in skipped and path.parent.name not in skipped}
 

@@ -65,12 +65,12 @@ def _layer(model: "Model", run: "Layer") -> tuple[int, int, int, int]:
     """Matrices, biases, norms and other weights, and experts that a token does not go through, of a run of layers."""
     hidden = model.hidden_size or 0
     products = tuple(layer_products(model, run))
-    experts, active = run.feedforward.routed
+    experts, active = run.feedforward.held, run.feedforward.routed[1]
     each = run.feedforward.expert_parameters(hidden)
     matrices = sum(product.parameters for product in products) + experts * run.feedforward.expert_matrices(hidden)
     biases = sum(product.bias for product in products) + experts * (each - run.feedforward.expert_matrices(hidden))
     norms = (run.mixer.norms + run.feedforward.norms) * model.norm_parameters + _other(model, run)
-    return run.times * matrices, run.times * biases, run.times * norms, run.times * (experts - active) * each
+    return run.times * matrices, run.times * biases, run.times * norms, run.times * max(experts - active, 0) * each
 
 
 def layer_products(model: "Model", run: "Layer") -> Iterator["Product"]:

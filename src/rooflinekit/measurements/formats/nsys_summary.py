@@ -164,7 +164,8 @@ def _item(row: Mapping[str, object], table: _Table, source: Source, number: int 
     where = f"{table.title}: " if table.title else ""
     return Measurement(
         quantity="kernel_time_s", value=total * scale, statistic="total", name=fields.text("Name") or "",
-        count=instances, share=_share(row), includes=f"{where}summed over streams", tool="nsys", version=table.version, line=number,
+        count=instances, share=_share(row), includes=f"{where}summed over streams", tool="nsys",
+        version=table.version, line=number,
     )  # fmt: skip
 
 

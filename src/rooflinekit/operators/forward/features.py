@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 
 from rooflinekit.operators.attention import attention_scores, chunked_rows_read, chunked_scores, rows_read
 from rooflinekit.operators.cost import Feature, Matrix
-from rooflinekit.operators.moe import distinct_experts
+from rooflinekit.operators.moe import distinct_experts, rank_experts
+from rooflinekit.specs import step
 from rooflinekit.specs.step import Group
 
 Real = float | NDArray[np.float64]
+#: As a step has them.
+Sequences = step.Real
 
 
 class Amounts(NamedTuple):
@@ -30,6 +33,8 @@ ByForm = dict[tuple[tuple[float, ...], str], Groups]
 
 def features(wanted: tuple[Feature, ...], groups: tuple[Group, ...]) -> Matrix:
     """Evaluate the features of a step: (features, points), groups summed here and nowhere else."""
+    if any(feature.shards != 1 for feature in wanted):
+        return _by_shards(wanted, groups)
     if all(type(value) in (int, float) for group in groups for value in group):
         whole = tuple(Amounts(*group) for group in groups)  # type: ignore[arg-type]  # all plain numbers
         by_form = _by_form(wanted, whole)
@@ -43,6 +48,23 @@ def features(wanted: tuple[Feature, ...], groups: tuple[Group, ...]) -> Matrix:
     return x.reshape(len(wanted), -1)
 
 
+def _by_shards(wanted: tuple[Feature, ...], groups: tuple[Group, ...]) -> Matrix:
+    """Evaluate features of ranks that share the sequences out among them, each group's as evenly as they go."""
+    rows: dict[Feature, Matrix] = {}
+    for shards in {feature.shards for feature in wanted}:
+        own = tuple(feature for feature in wanted if feature.shards == shards)
+        mine = tuple(group._replace(sequences=_share_of(group.sequences, shards)) for group in groups)
+        x = features(tuple(feature._replace(shards=1) for feature in own), groups if shards == 1 else mine)
+        rows |= dict(zip(own, x, strict=True))
+    return np.array([rows[feature] for feature in wanted])
+
+
+def _share_of(sequences: Sequences, shards: int) -> Sequences:
+    """Sequences of the rank that has most."""
+    share: NDArray[np.float64] = np.ceil(np.divide(sequences, shards))
+    return share if share.ndim else float(share)
+
+
 def _total(feature: Feature, groups: Groups) -> Real:
     match feature.kind:
         case "pass":
@@ -50,7 +72,9 @@ def _total(feature: Feature, groups: Groups) -> Real:
         case "sampling":
             return np.minimum(_sum(groups, lambda group: group.sampled), 1.0)
         case "experts":
-            return distinct_experts(_sum(groups, lambda group: group.new), *feature.detail)
+            experts, chosen, skew, *rank = feature.detail
+            distinct = distinct_experts(_sum(groups, lambda group: group.new), experts, chosen, skew)
+            return rank_experts(distinct, experts, *rank) if rank else distinct
         case "present":
             return np.minimum(_sum(groups, lambda group: np.minimum(group.new, 1.0)), 1.0)
         case _:

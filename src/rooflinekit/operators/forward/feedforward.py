@@ -15,7 +15,7 @@ from rooflinekit.operators.forward.rows import (
 )
 from rooflinekit.operators.matmul import matmul_flops
 from rooflinekit.operators.moe import expert_activation_elements
-from rooflinekit.specs.feedforwards import DenseFeedForward, MixtureFeedForward
+from rooflinekit.specs.feedforwards import DenseFeedForward, MixtureFeedForward, RankMixture
 from rooflinekit.specs.precision import Precision
 
 
@@ -45,16 +45,29 @@ def experts(hidden: int, block: MixtureFeedForward, precision: Precision, layer:
     """Count the experts that tokens go through, and the weights of the distinct ones that the pass touches."""
     products = block.expert_products(hidden)
     forms = [form for shape in products for _, form in module_formats(shape, precision, layer)]
-    touched = Feature("experts", detail=(float(block.experts), float(block.experts_per_token), precision.routing_skew))
+    chosen, detail = _load(block, precision.routing_skew)
+    touched = Feature("experts", detail=detail)
     matrices, width = block.expert_matrices(hidden), block.width(hidden)
     biases = block.expert_parameters(hidden) - matrices
     each = sum(module_bytes(shape, precision, layer) for shape in products) + biases * precision.value_bytes
-    elements = expert_activation_elements(1, block.experts_per_token, width, block.intermediate_size)
+    elements = expert_activation_elements(1, chosen, width, block.intermediate_size)
     work: Work = {
         "launches": {ONE: 1.0},
-        "flops": {TOKENS: matmul_flops(block.experts_per_token, matrices, 1)},
+        "flops": {TOKENS: matmul_flops(chosen, matrices, 1)},
         "weight_bytes": {touched: each},
         "activation_bytes": {TOKENS: elements * precision.value_bytes},
         "packed_weights": {touched: sum(packed_weights(shape, precision, layer) for shape in products)},
     }
     return Operator("experts", "mixture", product_dtype(forms, precision), work, part=block.name)
+
+
+def _load(block: MixtureFeedForward, skew: float) -> tuple[float, tuple[float, ...]]:
+    """Experts that a token goes through here, and what the number of distinct ones is made from.
+
+    Of a rank that holds some of the experts, the mean over ranks times the imbalance.
+    """
+    experts, chosen = block.routed
+    detail = (float(experts), float(chosen), skew)
+    if not isinstance(block, RankMixture) or block.expert_ranks == 1:
+        return chosen, detail
+    return chosen * block.imbalance * block.held / experts, (*detail, float(block.held), block.imbalance)

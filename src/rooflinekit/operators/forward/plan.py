@@ -6,6 +6,7 @@ from typing import Any
 from rooflinekit.operators.attention import attention_flops
 from rooflinekit.operators.cost import ONE, SAMPLED, SAMPLING, TOKENS, Feature, Operator, Plan, assemble
 from rooflinekit.operators.elementwise import copy_bytes, norm_elements
+from rooflinekit.operators.forward.collectives import Messages, shared_out
 from rooflinekit.operators.forward.feedforward import dense, mixture
 from rooflinekit.operators.forward.grouped import grouped
 from rooflinekit.operators.forward.latent import latent
@@ -15,6 +16,7 @@ from rooflinekit.operators.matmul import matmul_activation_elements, matmul_flop
 from rooflinekit.specs.feedforwards import DenseFeedForward, FeedForwardBase, MixtureFeedForward
 from rooflinekit.specs.mixers import GroupedQueryAttention, LatentAttention, MixerBase, Recurrent
 from rooflinekit.specs.model import Layer, Model, Summary
+from rooflinekit.specs.parallelism import Parallelism
 from rooflinekit.specs.precision import Precision
 
 Build = Callable[..., Iterator[Operator]]
@@ -31,23 +33,40 @@ FEEDFORWARDS: tuple[tuple[type[FeedForwardBase], Build], ...] = (
 )
 
 
-def plan(model: Model, precision: Precision) -> Plan:
-    """Lay out the operators of one forward pass; built once per deployment."""
-    if model.summary is not None:
-        return assemble(_summary(model.summary, precision))
-    return assemble([*_entrance(model, precision), *_layers(model, precision), *_exit(model, precision)])
+ALONE = Parallelism.model_construct()
 
 
-def _layers(model: Model, precision: Precision) -> Iterator[Operator]:
+def plan(model: Model, precision: Precision, layout: Parallelism = ALONE) -> Plan:
+    """Lay out the operators of one forward pass, of the busiest rank where several share it; built once a deployment.
+
+    Of a pipeline it has all stages, since one group of tokens passes them one after another.
+    """
+    part = layout.rank_of(model)
+    if part.summary is not None:
+        return assemble(_summary(part.summary, precision))
+    messages = Messages(layout, model, precision)
+    operators = [
+        *_entrance(part, precision),
+        *messages.entrance(),
+        *_layers(part, precision, messages),
+        *_exit(part, precision, float(model.vocabulary or 0)),
+        *messages.exit(),
+    ]
+    return assemble(shared_out(operators, layout.data_parallel_attention))
+
+
+def _layers(model: Model, precision: Precision, messages: Messages) -> Iterator[Operator]:
     """Yield the layers' operators: a run of identical layers at once, unless the checkpoint tells its layers apart."""
     index = 0
     for run in model.layer_runs:
         if precision.scheme.by_layer:
             for layer in range(index, index + run.times):
                 yield from _layer(model, run, precision, layer)
+                yield from messages.layer(run)
         else:
             yield from (
-                operator._replace(times=operator.times * run.times) for operator in _layer(model, run, precision, index)
+                operator._replace(times=operator.times * run.times)
+                for operator in (*_layer(model, run, precision, index), *messages.layer(run))
             )
         index += run.times
 
@@ -99,8 +118,11 @@ def _extra_entrance(model: Model, precision: Precision) -> Iterator[Operator]:
             yield linear(shape, precision, None)
 
 
-def _exit(model: Model, precision: Precision) -> Iterator[Operator]:
-    """Yield the final norm, and the output layer for the positions that are sampled and for no others."""
+def _exit(model: Model, precision: Precision, sampled: float) -> Iterator[Operator]:
+    """Yield the final norm, and the output layer for the positions that are sampled and for no others.
+
+    A rank computes its part of the vocabulary; the next token is sampled from all of it.
+    """
     hidden, vocabulary, size = float(model.hidden_size or 0), float(model.vocabulary or 0), precision.value_bytes
     moved = norm_elements(1, hidden) * size
     yield elementwise("final_norm", "norm", precision, {TOKENS: moved}, weights=model.norm_parameters * size)
@@ -114,7 +136,7 @@ def _exit(model: Model, precision: Precision) -> Iterator[Operator]:
         "packed_weights": {SAMPLING: hidden * vocabulary if precision.head.packed else 0.0},
     }
     yield Operator("lm_head", "product", precision.head_dtype, head)
-    sampling: Work = {"launches": {SAMPLING: 1.0}, "activation_bytes": {SAMPLED: vocabulary * size}}
+    sampling: Work = {"launches": {SAMPLING: 1.0}, "activation_bytes": {SAMPLED: sampled * size}}
     yield Operator("sampling", "norm", precision.dtype, sampling)  # a reduction over a row, as a norm is
 
 

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Tag
 
 from rooflinekit.specs.feedforwards.dense import DenseFeedForward
-from rooflinekit.specs.feedforwards.mixture import MixtureFeedForward
+from rooflinekit.specs.feedforwards.mixture import MixtureFeedForward, RankMixture
 from rooflinekit.specs.mixers.base import FeedForwardBase, kind_or
 from rooflinekit.specs.spec import NotNegativeInt
 
-__all__ = ["DenseFeedForward", "FeedForward", "FeedForwardBase", "MixtureFeedForward", "NoFeedForward"]
+__all__ = ["DenseFeedForward", "FeedForward", "FeedForwardBase", "MixtureFeedForward", "NoFeedForward", "RankMixture"]
 
 
 class NoFeedForward(FeedForwardBase):

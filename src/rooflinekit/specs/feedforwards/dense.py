@@ -1,8 +1,8 @@
 """Dense feed-forward blocks."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from rooflinekit.specs.mixers.base import FeedForwardBase, Module, Product
+from rooflinekit.specs.mixers.base import FeedForwardBase, Module, Product, part
 from rooflinekit.specs.spec import Count
 
 Activation = Literal["silu", "gelu", "relu", "relu2"]
@@ -16,6 +16,10 @@ class DenseFeedForward(FeedForwardBase):
     gated: bool = True
     activation: Activation = "silu"
     bias: bool = False
+
+    def divided(self, degree: int) -> Self:
+        """Divide the width."""
+        return self.model_copy(update=part(self, "intermediate_size", degree))
 
     def products(self, hidden_size: int) -> tuple[Product, ...]:
         """List the linear layers."""

@@ -1,11 +1,11 @@
 """Mixtures of experts."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rooflinekit.specs.feedforwards.dense import Activation, gated_products
-from rooflinekit.specs.mixers.base import FeedForwardBase, Module, Product
+from rooflinekit.specs.mixers.base import FeedForwardBase, Module, Product, part
 from rooflinekit.specs.spec import Count
 
 
@@ -92,3 +92,44 @@ class MixtureFeedForward(FeedForwardBase):
     def other_parameters(self, hidden_size: int) -> int:  # noqa: ARG002 - they are given as a count
         """Count the router's further parameters."""
         return self.router_extra
+
+    def divided(self, degree: int) -> "MixtureFeedForward":
+        """Divide the widths of routed and shared experts; the router is the same on every rank."""
+        return self.spread(degree)
+
+    def spread(self, degree: int, groups: int = 1, ranks: int = 1, imbalance: float = 1.0) -> "MixtureFeedForward":
+        """
+        Return what one rank holds and computes.
+
+        Parameters
+        ----------
+        degree : int
+            Ranks of one attention group: they divide the shared experts' width.
+        groups : int
+            Such groups; all their ranks divide the routed experts.
+        ranks : int
+            Ranks among which whole experts are divided; what is left divides each expert's width.
+        imbalance : float
+            Load of the busiest of them over the mean.
+        """
+        sizes = part(self, "intermediate_size", degree * groups // ranks)
+        if self.shared_intermediate_size:
+            sizes |= part(self, "shared_intermediate_size", degree)
+        whole = self.model_copy(update=sizes).model_dump()
+        return RankMixture.model_validate({**whole, "expert_ranks": ranks, "imbalance": imbalance})
+
+
+class RankMixture(MixtureFeedForward):
+    """
+    What the busiest of several ranks holds and computes of a mixture.
+
+    ``experts`` stays the number of all experts: the chance that a token takes one is over all of them.
+    """
+
+    expert_ranks: Count = 1
+    imbalance: Annotated[float, Field(ge=1)] = 1.0
+
+    @property
+    def held(self) -> int:
+        """Experts of the rank that holds most."""
+        return -(-self.experts // self.expert_ranks)

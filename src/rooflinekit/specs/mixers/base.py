@@ -1,8 +1,9 @@
 """What every mixer and feed-forward tells: its linear layers, its other parameters, and what a sequence holds in it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+from rooflinekit.errors import InvalidInputError
 from rooflinekit.specs.spec import NotNegativeInt, Spec
 
 
@@ -39,11 +40,37 @@ class State(NamedTuple):
     bytes_per_value: float
 
 
+def part(block: "Block", size: str, degree: int) -> dict[str, int]:
+    """Divide one size of a block among ranks, or raise the error that names it."""
+    whole = int(getattr(block, size))
+    if whole % degree:
+        message = f"{size}={whole} of {block.name!r} does not divide among {degree} ranks"
+        raise InvalidInputError(message)
+    return {size: whole // degree}
+
+
+def part_or_copy(block: "Block", size: str, degree: int) -> dict[str, int]:
+    """Divide one size of a block among ranks, or leave each rank one where there are fewer than ranks."""
+    whole = int(getattr(block, size))
+    if whole % degree and degree % whole:
+        message = f"{size}={whole} of {block.name!r} neither divides among {degree} ranks nor they among it"
+        raise InvalidInputError(message)
+    return {size: max(whole // degree, 1)}
+
+
 class Block(Spec):
     """One half of a layer. Each kind overrides what it has; the defaults are those of a block that is not there."""
 
     name: str
     norms: NotNegativeInt = 1
+
+    def divided(self, degree: int) -> Self:  # noqa: ARG002 - the kinds that have something to divide need it
+        """Return what one of `degree` tensor-parallel ranks holds and computes: the same kind, with divided sizes."""
+        return self
+
+    def partial_sums(self, hidden_size: int) -> tuple[int, ...]:  # noqa: ARG002 - as above
+        """Widths of what tensor-parallel ranks sum inside the block, besides its output."""
+        return ()
 
     def products(self, hidden_size: int) -> tuple[Product, ...]:  # noqa: ARG002 - the kinds that have some need it
         """List the linear layers that run over every token."""
@@ -97,6 +124,11 @@ class FeedForwardBase(Block):
     def routed(self) -> tuple[int, int]:
         """Experts, and how many of them a token goes through."""
         return 0, 0
+
+    @property
+    def held(self) -> int:
+        """Experts that are held: all of them, or a rank's."""
+        return self.routed[0]
 
 
 def kind_or(default: str) -> Callable[[Any], str]:

@@ -1,10 +1,10 @@
 """Multi-head, grouped-query and multi-query attention, with what today's models add to it."""
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 
-from rooflinekit.specs.mixers.base import MixerBase, Module, Product
+from rooflinekit.specs.mixers.base import MixerBase, Module, Product, part, part_or_copy
 from rooflinekit.specs.spec import Count
 
 
@@ -46,6 +46,10 @@ class GroupedQueryAttention(MixerBase):
             message = "chunked needs a window: the length of a chunk"
             raise ValueError(message)
         return self
+
+    def divided(self, degree: int) -> Self:
+        """Divide the heads; KV heads are copied where there are fewer of them than ranks."""
+        return self.model_copy(update=part(self, "heads", degree) | part_or_copy(self, "kv_heads", degree))
 
     @property
     def view(self) -> int | None:

@@ -1,8 +1,8 @@
 """Multi-head latent attention (DeepSeek V2 and V3, Kimi K2, GLM-5): one latent per token, not K and V per head."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from rooflinekit.specs.mixers.base import MixerBase, Module, Product
+from rooflinekit.specs.mixers.base import MixerBase, Module, Product, part
 from rooflinekit.specs.spec import Count, Spec
 
 
@@ -29,6 +29,10 @@ class LatentAttention(MixerBase):
     value_dim: Count
     indexer: SparseIndexer | None = None
     selected: Count | None = None
+
+    def divided(self, degree: int) -> Self:
+        """Divide the heads; latents, what makes them, the indexer and the cache are the same on every rank."""
+        return self.model_copy(update=part(self, "heads", degree))
 
     @property
     def cached_per_token(self) -> int:

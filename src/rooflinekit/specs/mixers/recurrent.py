@@ -1,9 +1,9 @@
 """Mixers whose sequences hold a state of constant size: linear attention, state-space models, short convolutions."""
 
 from math import ceil
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from rooflinekit.specs.mixers.base import MixerBase, Module, Product, State
+from rooflinekit.specs.mixers.base import MixerBase, Module, Product, State, part, part_or_copy
 from rooflinekit.specs.spec import Count, Positive
 
 
@@ -16,8 +16,17 @@ class Recurrent(MixerBase):
     """
 
     flops_per_state_value: ClassVar[float] = 0.0
+    #: What ranks divide among each other: heads, or channels.
+    divides: ClassVar[tuple[str, ...]] = ()
     state_bytes: Positive = 4.0
     conv_state_bytes: Positive = 2.0
+
+    def divided(self, degree: int) -> Self:
+        """Divide heads or channels, and the states with them."""
+        sizes: dict[str, int] = {}
+        for size in self.divides:
+            sizes |= part(self, size, degree)
+        return self.model_copy(update=sizes)
 
     @property
     def channels(self) -> int:
@@ -68,6 +77,7 @@ class GatedDeltaNet(Convolved):
     #: Decay, read, correct and write the matrix: an estimate.
     flops_per_state_value: ClassVar[float] = 8.0
 
+    divides: ClassVar[tuple[str, ...]] = ("key_heads", "value_heads")
     kind: Literal["gated_deltanet"] = "gated_deltanet"
     key_heads: Count
     value_heads: Count
@@ -109,12 +119,17 @@ class Mamba2(Convolved):
     #: Decay, add and read: an estimate.
     flops_per_state_value: ClassVar[float] = 6.0
 
+    divides: ClassVar[tuple[str, ...]] = ("heads",)
     kind: Literal["mamba2"] = "mamba2"
     heads: Count
     head_dim: Count
     groups: Count
     state: Count
     conv_bias: bool = True
+
+    def divided(self, degree: int) -> Self:
+        """Divide the heads; groups of B and C are copied where there are fewer of them than ranks."""
+        return super().divided(degree).model_copy(update=part_or_copy(self, "groups", degree))
 
     @property
     def inner(self) -> int:
@@ -154,6 +169,7 @@ class Mamba1(Convolved):
     #: Decay, add and read: an estimate.
     flops_per_state_value: ClassVar[float] = 6.0
 
+    divides: ClassVar[tuple[str, ...]] = ("inner",)
     kind: Literal["mamba1"] = "mamba1"
     inner: Count
     state: Count
@@ -179,6 +195,10 @@ class Mamba1(Convolved):
         """Rank of the time step: a sixteenth of the hidden size where the file does not say."""
         return self.dt_rank or ceil(hidden_size / 16)
 
+    def partial_sums(self, hidden_size: int) -> tuple[int, ...]:
+        """B, C and the time step's low rank come from all channels."""
+        return (self.rank(hidden_size) + 2 * self.state,)
+
     def products(self, hidden_size: int) -> tuple[Product, ...]:
         """List the linear layers."""
         rank = self.rank(hidden_size)
@@ -201,6 +221,7 @@ class LightningAttention(Recurrent):
     #: Write and read the matrix.
     flops_per_state_value: ClassVar[float] = 4.0
 
+    divides: ClassVar[tuple[str, ...]] = ("heads",)
     kind: Literal["lightning"] = "lightning"
     heads: Count
     head_dim: Count
@@ -232,6 +253,7 @@ class LightningAttention(Recurrent):
 class ShortConvolution(Convolved):
     """Gated short convolution (LFM2) over `conv_kernel` tokens of `width` channels."""
 
+    divides: ClassVar[tuple[str, ...]] = ("width",)
     kind: Literal["shortconv"] = "shortconv"
     width: Count
 

@@ -1,0 +1,239 @@
+"""Diagnosis: a healthy run has no verdict, each cause is found on a record made by hand, and the arithmetic is shown."""
+
+import numpy as np
+import pytest
+
+import rooflinekit as rk
+from rooflinekit.calibration.causes import CAUSES
+from rooflinekit.calibration.injected import FAULTS, confusion
+from rooflinekit.calibration.symptoms import read_cases
+from rooflinekit.errors import InvalidInputError
+
+CARD = rk.Deployment("qwen3-8b", "h200-sxm", memory_check=False)
+GB10 = rk.Deployment("qwen3-8b", "gb10")
+PACKED = rk.Deployment("llama-3.1-8b", "a100-sxm-80gb", weights="int4", memory_check=False)
+PLAIN = PACKED.with_(weights="bf16")
+PROMPT, OUTPUT = 1024.0, 256.0
+MIDDLE = PROMPT + (OUTPUT - 1) / 2
+
+
+def seconds(estimate):
+    """Give the time of one pass."""
+    return float(estimate.time_s)
+
+
+def run(thought=CARD, sent=16, *, real=None, running=None, slow=1.0, products=1.0, added=0.0, share=None, cached=0.0):
+    """Say by hand what a client sees: a prefill, steps alone, and steps that carry another request's prompt."""
+    real, running = real or thought, running or sent
+    prefill = products * seconds(thought.prefill(PROMPT, cached_tokens=cached)) * slow + added
+    alone = seconds(real.decode(MIDDLE, batch=running)) * slow + added
+    mixed = products * seconds(thought.step((PROMPT, 0, 1), (1, MIDDLE, max(running - 1, 1)))) * slow + added
+    part = (running - 1) / OUTPUT if share is None else share
+    mean = alone + part * (mixed - alone)
+    return {
+        "time_to_first_token_s": prefill + mean / 2 * (sent > 1), "prefill_time_s": prefill,
+        "time_per_output_token_s": mean, "inter_token_latency_s": max(mixed, mean),
+        "output_tokens_per_s": running * OUTPUT / (prefill + OUTPUT * mean),
+    }  # fmt: skip
+
+
+def records(seen, sent=16):
+    """Write it down as a client's file does."""
+    how = {"inter_token_latency_s": "p99", "time_per_output_token_s": "mean", "time_to_first_token_s": "median"}
+    facts = {"prompt_tokens": PROMPT, "output_tokens": OUTPUT, "concurrency": sent, "requests": 10.0 * sent}
+    return [
+        rk.Measurement(quantity=name, value=value, statistic=how.get(name, "single"), **facts)
+        for name, value in seen.items()
+    ]
+
+
+def later(seen, wait):
+    """Let requests wait before their prefill."""
+    return {**seen, "time_to_first_token_s": seen["time_to_first_token_s"] + wait}
+
+
+def both(thought=CARD, **fault):
+    """See a machine at a load and at a lighter one."""
+    return [*records(run(thought, 16, **fault), 16), *records(run(thought, 2, **fault), 2)]
+
+
+ROOM = CARD.device.memory_bytes * 0.9 - CARD.weights_bytes
+FIT = int(ROOM / CARD.kv_cache_bytes(MIDDLE))
+FULL = {
+    **later(run(sent=2 * FIT, running=FIT), OUTPUT * seconds(CARD.decode(MIDDLE, batch=FIT))),
+    "requests_running": FIT, "requests_waiting": FIT, "kv_cache_usage": 0.99, "preemptions": 7.0,
+}  # fmt: skip
+FLOOR = CARD.decode(MIDDLE, batch=16).floor_s
+
+# fmt: off
+CASES = [
+    # cause                                 what should have run, records
+    ("queueing",                            CARD, records({**later(run(), 2.0), "requests_waiting": 12.0})),
+    ("cache full",                          CARD, records(FULL, 2 * FIT)),
+    ("prefix hits",                         CARD, both(cached=768.0)),
+    ("chunk interference",                  CARD, records(run(share=0.5))),
+    ("wrong peaks or power limit",          CARD, both(slow=2.5)),
+    ("host-bound",                          CARD, both(added=0.02)),
+    ("quantisation without a fast kernel",  PACKED, both(PACKED, real=PLAIN, products=1.7)),
+    ("smaller batch than thought",          CARD, records({**run(running=4), "requests_running": 4.0})),
+    ("measurement above the ceiling",       CARD, records({**run(), "time_per_output_token_s": FLOOR / 2})),
+]
+# fmt: on
+
+
+def test_every_cause_has_its_case():
+    """All that are told, on a record each; a cold start is one request's."""
+    assert {name for name, *_ in CASES} | {"cold start"} == {one.name for one in CAUSES}
+    assert {*FAULTS} == {name for name, *_ in CASES} | {"none"}
+
+
+@pytest.mark.parametrize(("cause", "thought", "seen"), CASES, ids=[name for name, *_ in CASES])
+def test_each_cause_is_found(cause, thought, seen):
+    """It is ranked first and explains most of what is off; the change and the measurement are its own."""
+    found = rk.diagnose(seen, thought)
+    first = found.findings[0]
+    assert first.cause == cause
+    assert cause in found.verdict
+    assert first.explains > 0.6
+    assert (found.change, first.change) == (next(one.change for one in CAUSES if one.name == cause),) * 2
+
+
+def test_healthy_runs_have_no_verdict():
+    """As predicted, or as the article measured: nothing to change, nothing to measure."""
+    article = [
+        rk.Measurement(quantity=name, value=value, prompt_tokens=2048, output_tokens=65, batch=1)
+        for name, value in (("prefill_time_s", 0.412), ("decode_step_s", 0.0744))
+    ]
+    for thought, seen in ((CARD, both()), (GB10, article)):
+        found = rk.diagnose(seen, thought)
+        assert (found.cause, found.change, found.measurement) == (None, "none needed", "none needed")
+        assert found.verdict.startswith("nothing unusual")
+        assert all(abs(one.deviations) < 1 for one in found.symptoms)
+
+
+def test_a_cold_start_from_four_counters():
+    """DeepSeek-R1 14B on an L40S: 2.6 s for 11 tokens that take 24 ms, and steps as they should be."""
+    seen = {"prompt_tokens": 11, "output_tokens": 1099, "batch": 1}
+    counters = [
+        rk.Measurement(quantity="prefill_time_s", value=2.599748914, **seen),
+        rk.Measurement(quantity="decode_time_s", value=27.159271675, count=1098, **seen),
+    ]
+    thought = rk.Deployment("qwen2.5-14b", "l40s", engine="llama.cpp", weights="q8_0")
+    found = rk.diagnose(counters, thought)
+    assert found.cause == "cold start"
+    assert found.verdict.startswith("cold start: 2.5")
+    prefill, step = found.symptoms
+    assert (prefill.observed, step.observed) == (2.599748914, pytest.approx(27.159271675 / 1098))
+    assert prefill.expected == pytest.approx(seconds(thought.prefill(11)))
+    assert step.expected == pytest.approx(seconds(thought.decode(560)))
+    assert prefill.floor == pytest.approx(thought.prefill(11).floor_s)
+    assert (prefill.basis, step.basis) == ("prefill of 11 tokens", "step of 1 sequence at 560 tokens")
+
+
+def test_deviations_are_in_standard_deviations():
+    """The logarithm of the ratio over noise and spread together: ln 2 over some 6% is more than ten."""
+    twice = rk.Measurement(quantity="decode_step_s", value=0.1494, prompt_tokens=2048, output_tokens=2, batch=1)
+    (symptom,) = rk.diagnose([twice], GB10).symptoms
+    (case,) = read_cases([twice], GB10)
+    assert symptom.deviations == pytest.approx(np.log(0.1494 / symptom.expected) / case.spread["step_s"])
+    assert symptom.deviations > 10
+
+
+def test_it_cannot_tell_two_causes_apart():
+    """One prefill alone, five times too long: a cold start, the host or the card, and the next run is named."""
+    found = rk.diagnose([rk.Measurement(quantity="prefill_time_s", value=2.1, prompt_tokens=2048, batch=1)], GB10)
+    assert found.verdict.startswith("cannot tell which: ")
+    assert found.cause is None
+    assert found.measurement not in {"none needed", "none yet"}
+
+
+def test_two_faults_are_said_as_two():
+    """Prompts wait at a prefill server while few sequences run at the decode server: one cause is not enough."""
+    seen = later({**run(sent=128, running=4), "requests_running": 4.0}, 3.4)
+    found = rk.diagnose(records(seen, 128), CARD)
+    assert {one.cause for one in found.findings[:2]} == {"smaller batch than thought", "queueing"}
+    assert "a second cause is likely" in found.verdict or found.verdict.startswith("cannot tell which")
+
+
+@pytest.mark.parametrize(
+    ("quantity", "why"),
+    [
+        ("kv_cache_tokens", "nothing in it is a time"),
+        ("total_tokens_per_s", "prompt and output tokens are in one rate"),
+    ],
+)
+def test_it_cannot_tell_without_a_time(quantity, why):
+    """Memory figures and rates that mix the phases show no phase; what to measure is said."""
+    found = rk.diagnose([rk.Measurement(quantity=quantity, value=5000.0)], GB10)
+    assert found.verdict.startswith("cannot tell: ")
+    assert why in found.verdict
+    assert (found.symptoms, found.findings) == ((), ())
+    assert "time to first token" in found.measurement
+
+
+def test_a_prompt_is_asked_for():
+    """A time of a phase without the length of its prompt is bad input."""
+    with pytest.raises(InvalidInputError, match=r"give prompt_tokens \(--prompt\)"):
+        rk.diagnose([rk.Measurement(quantity="time_to_first_token_s", value=0.2)], GB10)
+
+
+def test_a_fixed_batch_is_one_prefill():
+    """Sixteen prompts that start together are read together, and then decode together; a whole run is a request."""
+    facts = {"batch": 16, "prompt_tokens": 128, "output_tokens": 2048}
+    whole = rk.Measurement(quantity="batch_latency_s", value=84.2, **facts)
+    total = rk.Measurement(quantity="run_time_s", value=168.4, requests=32, **facts)
+    thought = GB10.with_(memory_check=False)
+    expected = seconds(thought.prefill(128, batch=16)) + 2047 * seconds(thought.decode(128 + 1023.5, batch=16))
+    for one in (whole, total):
+        (symptom,) = rk.diagnose([one], thought).symptoms
+        assert (symptom.name, symptom.observed) == ("request_s", pytest.approx(84.2))
+        assert symptom.expected == pytest.approx(expected)
+
+
+def test_a_cached_prefix_that_is_known_is_no_fault():
+    """32 of 45 tokens lay in the cache: what is expected is the prefill of 13."""
+    one = rk.Measurement(quantity="prefill_time_s", value=0.08, prompt_tokens=45, cached_tokens=32, batch=1)
+    (symptom,) = rk.diagnose([one], GB10).symptoms
+    assert symptom.expected == pytest.approx(seconds(GB10.prefill(45, cached_tokens=32)))
+    assert symptom.basis == "prefill of 45 tokens after 32 cached"
+
+
+def test_the_busiest_window_of_a_log_counts():
+    """A log ramps up and idles: the most that ran, waited and was used is the state."""
+    facts = {"prompt_tokens": 200, "output_tokens": 200}
+    states = [
+        rk.Measurement(quantity=name, value=value, line=line, **facts)
+        for line, row in enumerate([(1, 0, 0.01), (40, 3, 0.5), (2, 0, 0.02)], 1)
+        for name, value in zip(("requests_running", "requests_waiting", "kv_cache_usage"), row, strict=True)
+    ]
+    (case,) = read_cases(states, CARD)
+    assert case.observed == {"running": 40, "waiting": 3, "usage": 0.5}
+    assert (case.batch, case.served) == (40, True)
+
+
+def test_the_engines_own_pool_counts():
+    """A startup log's tokens are how many sequences fit, whatever the settings were."""
+    pool = rk.Measurement(quantity="kv_cache_tokens", value=115_150.0)
+    (case,) = read_cases([*records(run()), pool], CARD)
+    assert case.pool_sequences == pytest.approx(115_150 / MIDDLE)
+
+
+def test_confusion_of_a_few():
+    """Five runs a fault: the right cause first in four of five, and healthy runs without a verdict."""
+    _judge(confusion(5), 5)
+
+
+@pytest.mark.slow
+def test_confusion():
+    """200 runs a fault with 5% noise: first in 80%, among the first two in 95%, healthy without a verdict in 95%."""
+    _judge(confusion(200), 200)
+
+
+def _judge(found, count):
+    faults = [name for name in FAULTS if name != "none"]
+    first = np.array([found.loc[name, name] for name in faults]) / count
+    among = np.array([found.loc[name, "in_first_two"] for name in faults]) / count
+    assert first.mean() >= 0.8
+    assert among.mean() >= 0.95
+    assert first.min() >= 0.6
+    assert found.loc["none", "none"] >= 0.95 * count
