@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from rooflinekit.phases.frames import compare_devices
     from rooflinekit.phases.layouts import plan_layouts
     from rooflinekit.phases.request import Request
+    from rooflinekit.serving.arrivals import Closed, Lengths, Open, Traffic, read_trace
+    from rooflinekit.serving.budget import budget
+    from rooflinekit.serving.capacity import capacity
+    from rooflinekit.serving.cost import cost
+    from rooflinekit.serving.engine import list_engines, load_engine
+    from rooflinekit.serving.min_gpus import min_gpus
+    from rooflinekit.serving.objectives import Objective, goodput, max_rate
+    from rooflinekit.serving.serve import Serving, serve
+    from rooflinekit.serving.simulate import simulate
     from rooflinekit.specs.catalog import list_devices, list_models, load_device, load_model
     from rooflinekit.specs.device import Device
     from rooflinekit.specs.efficiency import Efficiency
@@ -36,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AmbiguousNameError",
     "CalibrationError",
+    "Closed",
     "ContextLengthWarning",
     "Crossover",
     "Deployment",
@@ -45,25 +55,41 @@ __all__ = [
     "Estimate",
     "Group",
     "InvalidInputError",
+    "Lengths",
     "Measurement",
     "MissingFigureError",
     "Model",
     "NotCalibratedError",
+    "Objective",
+    "Open",
     "Request",
     "RooflinekitError",
+    "Serving",
     "SpecError",
+    "Traffic",
     "UnknownNameError",
+    "budget",
+    "capacity",
     "compare",
     "compare_devices",
     "compare_kernels",
+    "cost",
     "crossover_tokens",
     "diagnose",
+    "goodput",
     "list_devices",
+    "list_engines",
     "list_models",
     "load_device",
+    "load_engine",
     "load_model",
+    "max_rate",
+    "min_gpus",
     "plan_layouts",
     "read",
+    "read_trace",
+    "serve",
+    "simulate",
 ]
 #: Where each public name lives: loaded when it is first asked for, so that the pytest plugin starts in no time.
 _HOMES = {
@@ -79,6 +105,15 @@ _HOMES = {
     "phases.frames": "compare_devices",
     "phases.layouts": "plan_layouts",
     "phases.request": "Request",
+    "serving.arrivals": "Closed Lengths Open Traffic read_trace",
+    "serving.budget": "budget",
+    "serving.capacity": "capacity",
+    "serving.cost": "cost",
+    "serving.engine": "list_engines load_engine",
+    "serving.min_gpus": "min_gpus",
+    "serving.objectives": "Objective goodput max_rate",
+    "serving.serve": "Serving serve",
+    "serving.simulate": "simulate",
     "specs.catalog": "list_devices list_models load_device load_model",
     "specs.device": "Device",
     "specs.efficiency": "Efficiency",

@@ -17,6 +17,7 @@ KIB = 2.0**10
 MIB = 2.0**20
 GIB = 2.0**30
 BITS_PER_BYTE = 8.0
+HOUR = 3600.0
 
 _PREFIXES = ((1e15, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (1e3, "k"), (1.0, ""))
 _BINARY = ((2.0**40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1.0, "bytes"))

@@ -90,6 +90,7 @@ SKIPPED = [
     (record("prefill_time_s", 0.4, prompt_tokens=None),                          "prompt_tokens is not in the file"),
     (record("decode_time_s", 4.8),                                               "count is not in the file"),
     (record("time_per_output_token_s", 0.07, batch=None),                        "nor can it be inferred from a rate"),
+    (record("decode_step_s", 0.0),                                               "of 0 is no measurement"),
     (record("decode_step_s", 0.07, output_tokens=None),                          "output_tokens is not in the file"),
 ]
 # fmt: on

@@ -211,6 +211,13 @@ def test_as_a_table(prefill):
     assert list(table["family"]) == ["product", "product", "activation", "attention", "norm"]
 
 
+@pytest.mark.parametrize("seconds", [0.0, -0.001])
+def test_a_difference_may_be_nothing_or_less(seconds):
+    """Two runs differ by noise: what is left of a kernel then stands for no operator."""
+    found = rk.compare_kernels([*PREFILL, kernel(seconds, 36, "gemm_extra")], GB10, prompt_tokens=2048)
+    assert found.matched[-1].parts == ()
+
+
 def test_an_unknown_kernel_stays_unexplained():
     """Its time is listed, and nothing is put there."""
     found = rk.compare_kernels([*PREFILL, kernel(0.1, 7, "my_kernel_42")], GB10, prompt_tokens=2048)

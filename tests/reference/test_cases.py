@@ -120,6 +120,21 @@ def test_b10_a_mixture_is_no_dense_model():
     assert mixture.decode_ceiling_tokens_per_s > 8 * dense.decode_ceiling_tokens_per_s
 
 
+# ---- B11: antirez/ds4 issue 773
+
+
+@pytest.mark.parametrize(("gigabytes", "measured", "milliseconds", "share"), [(10, 234, 43, 0.77), (13, 231, 56, 1.01)])
+def test_b11_the_byte_count_decides(gigabytes, measured, milliseconds, share):
+    """10 to 13 GB a token over a bandwidth that the user measured: 55.5 ms are 77% to 100% of it."""
+    lump = {"summary": {"parameters": gigabytes * 10**9, "layers": 43, "kv_heads": 1, "head_dim": 512}}
+    card = {"bandwidth_gb_per_s": measured, "peak_dense_tflops": {"bf16": 125, "fp8": 250}}
+    deployment = deploy(lump, card, weights="fp8", efficiency="datasheet")
+    assert 1e3 / deployment.decode_ceiling_tokens_per_s == pytest.approx(milliseconds, abs=0.5)
+    step = rk.Measurement(quantity="decode_step_s", value=0.0555, batch=1, context_tokens=0)
+    (row,) = rk.compare([step], deployment).rows
+    assert row.mbu == pytest.approx(share, abs=5e-3)
+
+
 # ---- B13: vllm-project/vllm pull request 54228
 
 TOKENS = [1, 2, 4, 8, 16, 32, 64]
@@ -150,6 +165,14 @@ def test_b17_peaks_are_dense():
     assert peaks["fp8"] == pytest.approx(2 * peaks["bf16"], rel=1e-3)
 
 
+def test_b17_mfu_is_of_the_dense_peak():
+    """The 24% that the user finds with the sparse rate are the 48% of the dense one."""
+    deployment = deploy("llama-2-7b", "h100-sxm")
+    seconds = deployment.prefill(4_096).flops / (0.24 * 1_979e12)
+    seen = rk.Measurement(quantity="prefill_time_s", value=seconds, batch=1, prompt_tokens=4_096)
+    assert rk.compare([seen], deployment).rows[0].mfu == pytest.approx(0.48, abs=1e-3)
+
+
 # ---- B18: tenstorrent/tt-metal issue 23477; tenstorrent/vllm issue 138
 
 
@@ -163,6 +186,36 @@ def test_b18_ceiling_of_6_4_gigabytes(bandwidth, ideal, at_85_percent):
     ceiling = deploy(lump, device, weights="fp8", efficiency="datasheet").decode_ceiling_tokens_per_s
     assert ceiling == pytest.approx(ideal)
     assert 0.85 * ceiling == pytest.approx(at_85_percent)
+
+
+def test_b18_a_rate_above_the_ceiling_is_a_measuring_fault():
+    """77.4 tokens/s where 69 are the limit: flagged beside the prediction, and the verdict of a diagnosis."""
+    lump = {"summary": {"parameters": 70_600_000_000, "layers": 80, "kv_heads": 8, "head_dim": 128}}
+    card = {"bandwidth_gb_per_s": 69 * 70.6, "peak_dense_tflops": {"fp8": 2000}}
+    deployment = deploy(lump, card, weights="fp8", efficiency="datasheet")
+    facts = {"phase": "decode", "batch": 1, "prompt_tokens": 128, "output_tokens": 128, "count": 127}
+    for rate, fault in ((77.4, True), (68.0, False)):
+        seen = [rk.Measurement(quantity="output_tokens_per_s", value=rate, **facts)]
+        assert rk.compare(seen, deployment).rows[0].below_floor is fault
+        assert (rk.diagnose(seen, deployment).cause == "measurement above the ceiling") is fault
+
+
+# ---- B19: vllm-project/vllm issue 770
+
+
+def test_b19_a_short_prompt_costs_one_read_of_the_weights():
+    """Eight tokens on an A5000: 16.06 GB over 768 GB/s are 21 ms; the other 41 of the 62 ms are the host's."""
+    card = {"bandwidth_gb_per_s": 768, "memory_gib": 24, "peak_dense_tflops": {"bf16": 111}}
+    deployment = deploy("llama-3-8b", card, efficiency="datasheet")
+    assert deployment.weights_bytes / 768e9 == pytest.approx(0.021, abs=5e-4)
+    prefill = deployment.prefill(8)
+    assert prefill.bound == "memory"
+    assert prefill.time_s == pytest.approx(0.0197, abs=5e-4)  # the input table is gathered from, not read: 1.05 GB
+    first = rk.Measurement(quantity="time_to_first_token_s", value=0.062, prompt_tokens=8, output_tokens=64, batch=1)
+    found = rk.diagnose([first], deployment)
+    assert found.verdict.startswith("cannot tell which: host-bound or cold start")
+    assert found.findings[0].severity == pytest.approx((0.062 - prefill.time_s,), abs=5e-4)
+    assert found.symptoms[0].expected == pytest.approx(prefill.time_s)
 
 
 # ---- B21: casper-hansen/AutoAWQ issue 106; NVIDIA/TensorRT-LLM issue 2329; vllm-project/llm-compressor issue 2793
@@ -188,6 +241,22 @@ def test_b21_weight_only_int4_gains_at_small_batch_alone():
     assert plain.prefill(3_000).time_s / awq.prefill(3_000).time_s == pytest.approx(1.0, abs=0.01)
 
 
+# ---- B25: tenstorrent/tt-xla issue 4891
+
+
+def test_b25_a_batch_helps_decode_and_not_prefill():
+    """Prompts of 128 tokens on 512 GB/s: from 4 of them on prefill grows with the batch; 32 steps cost 1.06 of one."""
+    card = {"bandwidth_gb_per_s": 512, "peak_dense_tflops": {"bf16": 150}}
+    deployment = deploy("llama-3.1-8b", card, efficiency="datasheet")
+    batch = np.array([1, 4, 8, 16, 32])
+    first, *rest = deployment.prefill(128, batch=batch).time_s
+    assert 128 < deployment.crossover().closed_form_tokens < 4 * 128
+    assert np.divide(rest[1:], rest[:-1]) == pytest.approx(2, abs=0.04)
+    assert 10 < rest[-1] / first < 32
+    steps = deployment.decode(128, batch=batch).time_s
+    assert steps[-1] / steps[0] == pytest.approx(1.06, abs=0.01)
+
+
 # ---- B26: NVIDIA/TensorRT-LLM issue 2648
 
 
@@ -201,6 +270,31 @@ def test_b26_throughput_is_set_by_the_batch():
     assert rate[4] > 0.8 * 64 * rate[0]
     assert 128 < deployment.compute_bound_batch(160) < 256
     assert rate[-1] == pytest.approx(rate[6], rel=1e-3)
+
+
+# ---- B27: redhat-performance/configiq issues 8 and 112
+
+
+def test_b27_two_definitions_of_tpot():
+    """Without the first token, or all time over all tokens: two quantities, each with a prediction of its own."""
+    request = deploy("llama-3.1-8b").request(2_048, output_tokens=128)
+    whole = request.end_to_end_s / 128
+    assert request.time_per_output_token_s == pytest.approx(
+        (request.end_to_end_s - request.time_to_first_token_s) / 127
+    )
+    facts = {"batch": 1, "prompt_tokens": 2_048, "output_tokens": 128}
+    seen = [
+        rk.Measurement(quantity="time_per_output_token_s", value=request.time_per_output_token_s, **facts),
+        rk.Measurement(quantity="request_per_token_s", value=whole, **facts),
+    ]
+    assert whole > 1.03 * request.time_per_output_token_s
+    assert [row.error for row in rk.compare(seen, deploy("llama-3.1-8b")).rows] == pytest.approx([0, 0], abs=1e-3)
+
+
+@pytest.mark.parametrize(("kv_cache", "per_token"), [("bf16", 131_072), ("fp8", 65_536)])
+def test_b27_the_cache_has_a_dtype_of_its_own(kv_cache, per_token):
+    """Half the bytes at FP8, whatever the weights are in."""
+    assert deploy("llama-3.1-8b", weights="int4", kv_cache=kv_cache).kv_bytes_per_token == per_token
 
 
 # ---- B28: kvcache-ai/ktransformers issue 1156

@@ -5,7 +5,7 @@ import pytest
 
 import rooflinekit as rk
 from rooflinekit.errors import DoesNotFitError, InvalidInputError
-from rooflinekit.serving import capacity, levers, load_engine
+from rooflinekit.serving import capacity, load_engine, more_room
 from rooflinekit.serving.pages import LayerKind, PageGroup, Pages, lay_out
 from rooflinekit.serving.share import StateFormat, gpu_share
 
@@ -312,7 +312,7 @@ def test_lengths_must_be_positive():
 def test_levers_are_computed_anew():
     """FP8 K and V halve a token; FP8 weights free a byte a block parameter; 0.05 of the memory; half a budget."""
     found = held("llama-3.1-8b", "rtx-4090", engine="vllm-0.12")
-    gains = {lever.change: lever for lever in levers(found, 8192)}
+    gains = {lever.change: lever for lever in more_room(found, 8192)}
     assert gains["K and V in fp8"].more_bytes == 0
     assert gains["K and V in fp8"].requests == pytest.approx(2 * found.requests(8192), rel=1e-3)
     assert gains["weights in fp8"].more_bytes == pytest.approx(found.deployment.model.parameters.block_matrices)
@@ -323,8 +323,8 @@ def test_levers_are_computed_anew():
 def test_levers_leave_out_what_is_used_already():
     """No FP8 for what is in FP8 or less; no fraction above 1; nothing that a given pool does not show."""
     used = held("llama-3.1-8b", kv_cache="fp8", weights="fp8", gpu_memory_utilization=0.98)
-    assert [lever.change for lever in levers(used, 8192)] == ["token budget 4,096"]
+    assert [lever.change for lever in more_room(used, 8192)] == ["token budget 4,096"]
     given = held("llama-3.1-8b", kv_bytes=10 * GIB)
-    assert [lever.change for lever in levers(given, 8192)] == ["K and V in fp8"]
+    assert [lever.change for lever in more_room(given, 8192)] == ["K and V in fp8"]
     smaller = held("gpt-oss-20b", engine="vllm-0.12")
-    assert "weights in fp8" not in {lever.change for lever in levers(smaller, 8192)}
+    assert "weights in fp8" not in {lever.change for lever in more_room(smaller, 8192)}

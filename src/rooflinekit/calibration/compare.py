@@ -139,6 +139,8 @@ def predicted(record: Measurement, deployment: Deployment, run: Iterable[Measure
         unread(_WHY.get(record.quantity, "a count, a state or a total: no time of a pass or request"))
     if record.statistic not in ("single", "mean", "median"):
         unread("spread of a measurement (std, percentile): no prediction of its own")
+    if record.value <= 0:
+        unread("a time or rate of 0 is no measurement")
     return _READINGS[record.quantity](record, deployment, tuple(run))
 
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflinekit import units
-from rooflinekit.calibration.causes import CAUSES, Cause, Shown
+from rooflinekit.calibration.causes import ABOVE, CAUSES, Cause, Shown
 from rooflinekit.calibration.symptoms import Case, Values, read_cases
 from rooflinekit.measurements import Measurement
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.specs.step import checked
 
 #: Log-odds that a cause must gain over "no fault" before it is named, and over the next cause to stand alone.
 NAMED, ALONE = 4.0, 1.5
@@ -24,8 +25,10 @@ _MOST = 5.0
 _UNEXPECTED = 3.0
 #: Standard deviations from which a symptom without a cause is worth a word.
 _ODD = 3.0
+#: Part of a floor below which no noise leads.
+_BELOW = 0.95
 #: Part of the misfit from which one cause is taken for the whole of it.
-_MOSTLY = 0.6
+_MOSTLY = 0.75
 _STATES = ("waiting", "preemptions")
 
 
@@ -94,7 +97,7 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
     Raises
     ------
     InvalidInputError
-        No record says how long a prompt was.
+        No record says how long a prompt was, or the budget is not above 0.
 
     Notes
     -----
@@ -113,6 +116,8 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
     >>> rk.diagnose(healthy, d).verdict
     'nothing unusual: every figure is within what the model and the noise of a run allow'
     """
+    if token_budget is not None:
+        checked("token_budget", token_budget, positive=True)
     cases = read_cases(records, deployment, token_budget=token_budget)
     if not cases:
         return _nothing_timed(records)
@@ -197,12 +202,7 @@ def _concluded(cases: Sequence[Case], findings: tuple[Finding, ...]) -> Diagnosi
     symptoms = tuple(symptom for case in cases for symptom in _symptoms(case))
     named = [one for one in findings if one.log_odds >= NAMED]
     if not named:
-        odd = [one for one in symptoms if abs(one.deviations) > _ODD]
-        if not odd:
-            said = "nothing unusual: every figure is within what the model and the noise of a run allow"
-            return Diagnosis(said, None, findings, symptoms, "none needed", "none needed")
-        said = f"cannot tell: {', '.join(map(tell, odd))}, and no cause known here explains it"
-        return Diagnosis(said, None, findings, symptoms, "none yet", "each phase apart: prefill time and step time")
+        return _unnamed(findings, symptoms)
     first, *rest = named
     close = [one for one in rest if first.log_odds - one.log_odds < ALONE]
     if close:
@@ -211,6 +211,27 @@ def _concluded(cases: Sequence[Case], findings: tuple[Finding, ...]) -> Diagnosi
         return Diagnosis(said, None, findings, symptoms, first.change, close[0].measurement)
     said = f"{first.cause}: {first.told}{_of_two(first, rest)}"
     return Diagnosis(said, first.cause, findings, symptoms, first.change, first.measurement)
+
+
+def _unnamed(findings: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
+    """Conclude where no cause gains enough: nothing is off, a time is impossible, or what is off has no cause here."""
+    odd = [one for one in symptoms if abs(one.deviations) > _ODD]
+    if any(one.observed < _BELOW * one.floor for one in symptoms):
+        return _above(findings, symptoms)
+    if not odd:
+        said = "nothing unusual: every figure is within what the model and the noise of a run allow"
+        return Diagnosis(said, None, findings, symptoms, "none needed", "none needed")
+    said = f"cannot tell: {', '.join(map(tell, odd))}, and no cause known here explains it"
+    return Diagnosis(said, None, findings, symptoms, "none yet", "each phase apart: prefill time and step time")
+
+
+def _above(findings: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
+    """Call a time below its floor what it is, though others contradict it or the model's spread would allow it."""
+    cause = next(one for one in CAUSES if one.name == ABOVE)
+    below = [
+        f"{tell(one)}, and {units.duration(one.floor)} is the floor" for one in symptoms if one.observed < one.floor
+    ]
+    return Diagnosis(f"{ABOVE}: {'; '.join(below)}", ABOVE, findings, symptoms, cause.change, cause.measurement)
 
 
 def _of_two(first: Finding, rest: Sequence[Finding]) -> str:

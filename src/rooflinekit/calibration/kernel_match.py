@@ -157,6 +157,8 @@ def match(
 
 def _taken(kernel: Measurement, left: Sequence[Part], classes: Sequence[str]) -> tuple[tuple[Part, ...], list[Part]]:
     """Take the operators that a kernel computes, from the class that its name points to first."""
+    if kernel.value <= 0 or not kernel.count:  # a difference of two runs
+        return (), list(left)
     for wanted in (*((one,) for one in classes), tuple(classes)):
         candidates = [part for part in left if _class_of(part) in wanted]
         parts = _nearest(kernel, candidates) or _several_launches(kernel, candidates)
@@ -183,7 +185,7 @@ def _several_launches(kernel: Measurement, candidates: Sequence[Part]) -> tuple[
 
 def _once_in_several(kernel: Measurement, candidates: Sequence[Part]) -> tuple[Part, Part] | None:
     """Find the operator of which this kernel is a part: one of the two norms of a block."""
-    fitting = [part for part in candidates if kernel.count and kernel.value > 0 and part.launches % kernel.count == 0]
+    fitting = [part for part in candidates if kernel.count and part.launches % kernel.count == 0]
     shares = [(part, _scaled(part, (kernel.count or 0.0) / part.launches)) for part in fitting]
     return min(shares, key=lambda pair: _distance(kernel.value, [pair[1]]), default=None)
 
@@ -196,7 +198,7 @@ def _scaled(part: Part, share: float) -> Part:
 
 def _nearest(kernel: Measurement, candidates: Sequence[Part]) -> tuple[Part, ...]:
     """Choose the operators whose launches add up to the kernel's and whose time is nearest to its."""
-    fitting = list(_adding_up(kernel.count or 0.0, candidates)) if kernel.value > 0 else []
+    fitting = _adding_up(kernel.count or 0.0, candidates)
     return min(fitting, key=lambda parts: _distance(kernel.value, parts), default=())
 
 

@@ -271,11 +271,13 @@ def _observed(records: Sequence[Measurement]) -> Iterable[tuple[str, float]]:
     seen: set[str] = set()
     for name, (quantities, read) in _SYMPTOMS.items():
         found = [one for quantity in quantities for one in by_quantity.get(quantity, ())]
-        values = [value for one in _central(found) if (value := read(one)) is not None]
+        least = 0.0 if name in _MAY_BE_NONE else _LEAST
+        values = [value for one in _central(found) if (value := read(one)) is not None and value >= least]
         if values and not (name == "request_s" and seen):  # it holds what the others say, and more
             seen.add(name)
             yield name, max(values) if name in _MOST else values[0]
-    tails = [one.value for one in by_quantity.get("inter_token_latency_s", ()) if one.statistic == "p99"]
+    gaps = by_quantity.get("inter_token_latency_s", ())
+    tails = [one.value for one in gaps if one.statistic == "p99" and one.value >= _LEAST]
     if tails:
         yield "gap_p99_s", tails[0]
 
@@ -327,6 +329,8 @@ _TOTALS = frozenset(
         "requests_failed",
     }
 )
+#: What may be 0; a time or a rate may not, and nothing is done in less than this.
+_MAY_BE_NONE, _LEAST = ("queue_s", "waiting", "usage", "hit_rate", "preemptions"), 1e-9
 #: States of which the most in any window of a log counts: others are idle, or ramp up.
 _MOST = ("running", "waiting", "usage")
 #: Symptom -> the quantities that tell it, the cleanest first, and how each is read.
@@ -340,7 +344,7 @@ _SYMPTOMS = {
     "request_s": (("batch_latency_s", "end_to_end_s", "run_time_s"), _request_seconds),
     "tokens_per_s": (("output_tokens_per_s",), _served_rate),
     "queue_s": (("queue_time_s",), lambda one: one.value),
-    "running": (("requests_running",), lambda one: one.value or None),
+    "running": (("requests_running",), lambda one: one.value),
     "waiting": (("requests_waiting",), lambda one: one.value),
     "usage": (("kv_cache_usage",), lambda one: one.value),
     "hit_rate": (("prefix_cache_hit_rate",), lambda one: one.value),

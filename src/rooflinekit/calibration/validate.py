@@ -31,10 +31,13 @@ from rooflinekit.calibration.references import (
     kernel_tables,
     rates,
 )
+from rooflinekit.calibration.served import served_frames
 from rooflinekit.calibration.spreads import with_spreads
+from rooflinekit.calibration.tensor_parallel import predicted_collectives
 from rooflinekit.calibration.tensor_parallel import step_observations as two_rank_steps
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.roofline.laws import Laws
+from rooflinekit.specs.catalog import load_device
 from rooflinekit.specs.efficiency import Efficiency
 
 FOLDS = 5
@@ -232,6 +235,27 @@ def _streams_own(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as a
                 )
 
 
+def _collectives(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: ARG001, FBT001 - messages are no totals
+    """Predict collectives by the constants of their links."""
+    table = predicted_collectives()
+    wires = [load_device(device).datasheet.scale_up for device in table["device"]]
+    kinds = ["NVLink" if wire and "NVLink" in wire.kind else "other links" for wire in wires]
+    how = np.where(table["how"] == "own_kernel", "engines' kernels", "library")
+    yield table.assign(
+        phase=[f"{one}, {kind}" for one, kind in zip(how, kinds, strict=True)], tier="link", mixture=False, op="",
+        model="-", weights="", kv_cache="", regime="", batch=table["ranks"], tokens=table["bytes"], context=np.nan,
+        id=table["operation"], measured_s=table["seconds"], floor_s=0.0, bound="communication", log_std=np.nan,
+        engine=table["how"],
+    )[[name for name in COLUMNS if name != "set"]]  # fmt: skip
+
+
+def _served(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above
+    """Predict served rows; without totals no host time is fitted at all."""
+    yield from served_frames(fitted=not ablate)
+
+
+#: Sets whose predictions carry no interval.
+WITHOUT_INTERVALS = frozenset({"collectives", "served"})
 SETS: Mapping[str, ReferenceSet] = {
     one.name: one
     for one in (
@@ -267,6 +291,13 @@ SETS: Mapping[str, ReferenceSet] = {
             "streams-other-models", "public single-stream rates", "each model on a device in turn", _streams_own
         ),
         ReferenceSet("streams-left-out", "public single-stream rates", "each device in turn", _streams_left_out),
+        ReferenceSet("collectives", "messages between GPUs", "none: fitted by generation of link", _collectives),
+        ReferenceSet(
+            "served",
+            "closed runs of a public client, H100 to B300",
+            "each model: host times of the engine's other models, or none",
+            _served,
+        ),
     )
 }
 
@@ -284,4 +315,5 @@ def predictions(name: str, *, ablate: bool = False) -> pd.DataFrame:
     if name not in SETS:
         message = f"set={name!r}: expected one of {', '.join(SETS)}"
         raise InvalidInputError(message)
-    return with_spreads(SETS[name].frame(ablate=ablate))[[*COLUMNS]]
+    frame = SETS[name].frame(ablate=ablate)
+    return (frame if name in WITHOUT_INTERVALS else with_spreads(frame))[[*COLUMNS]]

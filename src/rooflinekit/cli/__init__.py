@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import rooflinekit
+from rooflinekit.cli.budget import budget
 from rooflinekit.cli.calibrate import calibrate
 from rooflinekit.cli.capacity import capacity
 from rooflinekit.cli.catalog import devices, models, schema
@@ -19,7 +20,9 @@ from rooflinekit.cli.kv import kv
 from rooflinekit.cli.plan import plan
 from rooflinekit.cli.read import read
 from rooflinekit.cli.reproduce import reproduce
+from rooflinekit.cli.serve import serve
 from rooflinekit.cli.shell import Commands
+from rooflinekit.cli.slo import slo
 from rooflinekit.cli.validate import validate
 from rooflinekit.cli.verify import verify
 
@@ -39,6 +42,9 @@ for command in (
     kv,
     capacity,
     plan,
+    serve,
+    slo,
+    budget,
     schema,
     reproduce,
     validate,

@@ -13,10 +13,6 @@ Profile = Annotated[
 Lengths = Annotated[
     str, typer.Option("--tokens", metavar="LIST", help="Tokens of each request: 8192, or 2048,8192 or 1024:8192:1024.")
 ]
-Part = Annotated[
-    float | None,
-    typer.Option("--utilization", metavar="PART", help="Part of the memory (vLLM: gpu_memory_utilization)."),
-]
 Budget = Annotated[
     int | None,
     typer.Option("--budget", metavar="TOKENS", help="Tokens of one pass at most (vLLM: max_num_batched_tokens)."),
@@ -25,10 +21,6 @@ Longest = Annotated[
     int | None,
     typer.Option("--max-model-len", metavar="TOKENS", help="Tokens of one request at most. [the model's]"),
 ]
-Most = Annotated[
-    int | None, typer.Option("--max-num-seqs", metavar="N", help="Sequences of one pass at most. [the engine's]")
-]
-Gpus = Annotated[int | None, typer.Option("--tensor-parallel", metavar="N", help="GPUs that share every layer. [one]")]
 
 
 def capacity(
@@ -37,11 +29,11 @@ def capacity(
     *,
     engine: Profile = "vllm",
     tokens: Lengths = "2048,8192,32768",
-    utilization: Part = None,
+    utilization: options.MemoryPart = None,
     budget: Budget = None,
     max_model_len: Longest = None,
-    max_num_seqs: Most = None,
-    tensor_parallel: Gpus = None,
+    max_num_seqs: options.MostSequences = None,
+    tensor_parallel: options.TensorParallel = 1,
     weights: options.Weights = None,
     kv_cache: options.KvCache = None,
     assume: options.Assume = None,

@@ -52,7 +52,7 @@ def compare(
     A summary of kernels is compared with the model's operators: --prompt says that a prefill is in it, --steps that
     decode steps are.
     """
-    lengths = measured.given(batch=batch, prompt_tokens=prompt, output_tokens=output, context_tokens=context)
+    lengths = measured.lengths(batch=batch, prompt_tokens=prompt, output_tokens=output, context_tokens=context)
     choices = measured.given(
         model=model, device=device, engine=engine, weights=weights, kv_cache=kv_cache, compute=compute,
         tensor_parallel=tensor_parallel, efficiency=efficiency,
@@ -86,21 +86,18 @@ def _passes(readings: "list[Reading]", choices: Mapping[str, Any], form: str) ->
     from rooflinekit.calibration.compare import compare as compared  # noqa: PLC0415 - loaded when asked for
     from rooflinekit.reports import comparison as of  # noqa: PLC0415 - as above
 
-    rows: list[dict[str, Any]] = []
+    groups = [(reading.file, group) for reading in readings for group in measured.groups(reading, choices)]
+    found = [(file, compared(group.records, group.deployment)) for file, group in groups]
+    rows = [row for file, one in found for row in of.pass_rows(one, file if len(readings) > 1 else "")]
     left = Counter[str]()
-    titles = []
-    for reading in readings:
-        for group in measured.groups(reading, choices):
-            found = compared(group.records, group.deployment)
-            rows += of.pass_rows(found, reading.file if len(readings) > 1 else "")
-            left.update(found.skipped)
-            titles.append(repr(group.deployment))
-        left.update(reading.skipped)
+    for skipped in (*(one.skipped for _, one in found), *(reading.skipped for reading in readings)):
+        left.update(skipped)
     reasons = [f"not compared: {count:,} x {why}" for why, count in left.items()]
     if not rows:
         message = f"{readings[0].file}: nothing to compare: {'; '.join(reasons) or 'no record'}"
         raise InvalidInputError(message)
-    show(rows, form, title="; ".join(dict.fromkeys(titles)), columns=of.shown(rows, of.PASSES))
+    titles = dict.fromkeys(repr(group.deployment) for _, group in groups)
+    show(rows, form, title="; ".join(titles), columns=of.shown(rows, of.PASSES))
     remark(form, *reasons)
 
 

@@ -60,14 +60,14 @@ def diagnose(
     """
     from rooflinekit.calibration.diagnose import diagnose as found  # noqa: PLC0415 - loaded when asked for
 
-    lengths = measured.given(batch=batch, prompt_tokens=prompt, output_tokens=output, context_tokens=context)
+    lengths = measured.lengths(batch=batch, prompt_tokens=prompt, output_tokens=output, context_tokens=context)
     choices = measured.given(
         model=model, device=device, engine=engine, weights=weights, kv_cache=kv_cache, compute=compute,
         tensor_parallel=tensor_parallel,
     )  # fmt: skip
     readings = _readings(files, before, format_of, lengths)
     deployment = _deployment(readings, choices)
-    budget = token_budget or _budget(readings)
+    budget = _budget(readings) if token_budget is None else token_budget
     diagnosis = found([one for reading in readings for one in reading.records], deployment, token_budget=budget)
     say(*(_blocks if form in EYES else _records)(diagnosis, deployment, form))
 

@@ -44,6 +44,10 @@ def estimate(
     engine: options.Engine = None,
     efficiency: options.Efficiency = "calibrated",
     skew: options.Skew = 0,
+    tensor_parallel: options.TensorParallel = 1,
+    pipeline_parallel: options.PipelineParallel = 1,
+    expert_parallel: options.ExpertParallel = 1,
+    attention_groups: options.AttentionGroups = 1,
     busy: options.Busy = 0,
     form: options.Format = "table",
     unchecked: options.Unchecked = False,
@@ -59,7 +63,10 @@ def estimate(
 
     work = Workload(prompt, output, batch, cached, chunk, busy)
     choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "engine": engine, "efficiency": efficiency}
-    deployment = deploy(model, device, assume=assume, **choices, routing_skew=skew, memory_check=not unchecked)
+    layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    deployment = deploy(
+        model, device, assume=assume, **choices, **layout, routing_skew=skew, memory_check=not unchecked
+    )
     summary = Summary(deployment, work)
     # Rendered whole before the first line is printed: an error leaves no half of an answer behind.
     say(*(_blocks if form in EYES else _records)(summary, form, explain=explain))

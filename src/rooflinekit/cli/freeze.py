@@ -28,6 +28,10 @@ def freeze(
     engine: options.Engine = None,
     efficiency: options.Efficiency = "calibrated",
     skew: options.Skew = 0,
+    tensor_parallel: options.TensorParallel = 1,
+    pipeline_parallel: options.PipelineParallel = 1,
+    expert_parallel: options.ExpertParallel = 1,
+    attention_groups: options.AttentionGroups = 1,
     unchecked: options.Unchecked = False,
     write: Annotated[
         Path | None, typer.Option("--write", metavar="FILE", help="Write it there: a name ending in .roofline.yaml.")
@@ -61,6 +65,7 @@ def freeze(
         efficiency=efficiency,
         routing_skew=skew,
         memory_check=not unchecked,
+        **options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups),
     )
     if write is None:
         say(text.rstrip("\n"))

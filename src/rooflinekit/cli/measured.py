@@ -11,6 +11,7 @@ from rooflinekit.cli.output import STANDARD_INPUT, model_of
 from rooflinekit.errors import InvalidInputError, RooflinekitError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.specs.catalog import DEVICES, MODELS, is_listed, load_device
+from rooflinekit.specs.step import checked
 
 if TYPE_CHECKING:
     from rooflinekit.measurements import Measurement
@@ -65,6 +66,14 @@ def given(**facts: object) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def lengths(**facts: float | None) -> dict[str, Any]:
+    """Keep the sizes that were given, each above 0; a cache may be empty."""
+    kept = given(**facts)
+    for name, value in kept.items():
+        checked(name, value, positive=name != "context_tokens")
+    return kept
+
+
 def read_file(name: str, format_of: str | None, facts: Mapping[str, Any]) -> "Reading":
     """Read a file, or standard input for `-`."""
     from rooflinekit.measurements import read  # noqa: PLC0415 - the readers of all formats load when asked for
@@ -89,23 +98,31 @@ def read_files(names: Sequence[str], format_of: str | None, facts: Mapping[str, 
 
 def groups(reading: "Reading", choices: Mapping[str, Any]) -> Iterator[Group]:
     """Make the deployments that a file's records are of: as given, else as the file says, and nothing assumed."""
-    facts = {name: value for name, value in choices.items() if name in CHOICES}
-    found: dict[tuple[object, ...], list[Measurement]] = {}
-    for one in reading.records:
-        key = tuple(facts.get(name, getattr(one, name)) for name in CHOICES)
-        found.setdefault(key, []).append(one)
-    for key, records in _joined(found).items():
+    for key, records in _by_facts(reading, choices).items():
         said = dict(zip(CHOICES, key, strict=True))
         yield Group(_deployment(reading.file, said, choices), tuple(records))
 
 
 def only(reading: "Reading", choices: Mapping[str, Any]) -> Group:
     """Make the one deployment that a file is of."""
-    found = list(groups(reading, choices))
+    found = list(_by_facts(reading, choices))
     if len(found) > 1:
-        message = f"{reading.file}: holds runs of {len(found)} deployments: a file of each, or --model, --device, ..."
+        columns = {
+            name: dict.fromkeys(map(str, values))
+            for name, values in zip(CHOICES, zip(*found, strict=True), strict=True)
+        }
+        several = [f"{name} {', '.join(values)}" for name, values in columns.items() if len(values) > 1]
+        message = f"{reading.file}: holds runs of {len(found)} deployments ({'; '.join(several)}): one at a time"
         raise InvalidInputError(message)
-    return found[0]
+    return next(groups(reading, choices))
+
+
+def _by_facts(reading: "Reading", choices: Mapping[str, Any]) -> "dict[tuple[object, ...], list[Measurement]]":
+    found: dict[tuple[object, ...], list[Measurement]] = {}
+    for one in reading.records:
+        key = tuple(choices.get(name, getattr(one, name)) for name in CHOICES)
+        found.setdefault(key, []).append(one)
+    return _joined(found)
 
 
 def _joined(
@@ -127,11 +144,7 @@ def _within(key: tuple[object, ...], other: tuple[object, ...]) -> bool:
 
 
 def _deployment(file: str, said: Mapping[str, Any], choices: Mapping[str, Any]) -> Deployment:
-    missing = [name for name in ("model", "device") if said[name] is None]
-    if missing:
-        flags = ", ".join(FLAGS[name] for name in missing)
-        message = f"{file}: does not say on which {' and '.join(missing)} it was measured: give {flags}"
-        raise InvalidInputError(message)
+    _require(file, said, choices)
     more = {name: value for name, value in choices.items() if name not in CHOICES}
     facts = {name: said[name] for name in CHOICES[2:] if said[name] is not None}
     if facts.get("tensor_parallel") == 1:
@@ -139,16 +152,25 @@ def _deployment(file: str, said: Mapping[str, Any], choices: Mapping[str, Any]) 
     if "engine" in facts:
         name = str(facts["engine"]).lower()
         facts["engine"] = _RUNS.get(name, name)
-    for name, kind in (("model", MODELS), ("device", DEVICES)):
-        if name not in choices and not is_listed(kind, str(said[name])):
-            message = f"{file}: says {name} {said[name]!r}, which is not in the catalogue: give {FLAGS[name]}"
-            raise InvalidInputError(message)
     model, device = model_of(str(said["model"])), load_device(str(said["device"]))
     try:
         return Deployment(model, device, **facts, **more, memory_check=False)
     except RooflinekitError as fault:
         message = f"{_read(file, facts, choices)}{fault}"
         raise type(fault)(message) from fault
+
+
+def _require(file: str, said: Mapping[str, Any], choices: Mapping[str, Any]) -> None:
+    """Ask for a model and a device that the file does not say, or by a name that the catalogue does not know."""
+    asked = {}
+    for name, kind in (("model", MODELS), ("device", DEVICES)):
+        if said[name] is None:
+            asked[name] = f"no {name}"
+        elif name not in choices and not is_listed(kind, str(said[name])):
+            asked[name] = f"{name} {said[name]!r}, which is not in the catalogue"
+    if asked:
+        message = f"{file}: says {' and '.join(asked.values())}: give {', '.join(FLAGS[name] for name in asked)}"
+        raise InvalidInputError(message)
 
 
 def _read(file: str, facts: Mapping[str, Any], choices: Mapping[str, Any]) -> str:

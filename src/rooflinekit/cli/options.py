@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rooflinekit.errors import InvalidInputError
+from rooflinekit.units import MICRO, MILLI
 
 #: A list of sizes is laid out in memory; a longer one is a slip.
 _MOST_SIZES = 100_000
@@ -23,6 +24,33 @@ def number(text: object) -> float:
     except ValueError:
         message = f"{written!r} is no number"
         raise typer.BadParameter(message) from None
+
+
+def seconds(text: object) -> float:
+    """Read a time: seconds, or a number with s, ms or us.
+
+    >>> seconds("0.5"), seconds("300ms")
+    (0.5, 0.3)
+    """
+    written = str(text).strip()
+    scale, bare = next(
+        ((factor, written.removesuffix(end)) for end, factor in _SECONDS.items() if written.endswith(end)),
+        (1.0, written),
+    )
+    return float(number(bare)) * scale
+
+
+_SECONDS = {"ms": MILLI, "us": MICRO, "s": 1.0}
+
+
+def limit(text: object) -> tuple[float, str | None]:
+    """Read a limit: a time, and after a colon the statistic that it is of.
+
+    >>> limit("500ms"), limit("0.05:p99")
+    ((0.5, None), (0.05, 'p99'))
+    """
+    time, _, statistic = str(text).partition(":")
+    return seconds(time), statistic or None
 
 
 def sizes(text: str) -> list[float]:
@@ -99,6 +127,57 @@ Tokens = Annotated[float, _number("--tokens", "TOKENS", "Tokens of each sequence
 Sequences = Annotated[float, _number("--sequences", "N", "Sequences held.")]
 Sizes = Annotated[str, _word("--batch", "LIST", "Batch sizes: 1,2,4 or a range, 1:64 or 8:64:8, both ends included.")]
 
+TensorParallel = Annotated[int, typer.Option("--tensor-parallel", metavar="N", help="Devices that divide every layer.")]
+PipelineParallel = Annotated[
+    int, typer.Option("--pipeline-parallel", metavar="N", help="Stages of layers, one after another.")
+]
+ExpertParallel = Annotated[
+    int, typer.Option("--expert-parallel", metavar="N", help="Ranks among which whole experts are divided.")
+]
+AttentionGroups = Annotated[
+    int,
+    typer.Option(
+        "--data-parallel-attention", metavar="N", help="Groups that hold attention whole and serve their own sequences."
+    ),
+]
+
+Rate = Annotated[float | None, _number("--rate", "PER_S", "Requests that come per second, whatever the server does.")]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", metavar="N", help="Requests that a client keeps in flight, instead.")
+]
+Burstiness = Annotated[
+    float, _number("--burstiness", "SHAPE", "Of the arrivals: 1 is Poisson, less comes in bursts, inf like a clock.")
+]
+Requests = Annotated[
+    int | None, typer.Option("--requests", metavar="N", help="Of a run. [1,000, or 10 x the concurrency]")
+]
+RangeRatio = Annotated[
+    float, _number("--range-ratio", "R", "Lengths are uniform between R x and 1 x of those given; 1 is all alike.")
+]
+Statistic = Annotated[str, _word("--statistic", "NAME", "Of the limits: mean, p50, p90 or p99.")]
+UsdPerHour = Annotated[
+    float | None, _number("--usd-per-hour", "USD", "Price of an hour of one GPU. [the dated one of its file, if any]")
+]
+Simulate = Annotated[bool, typer.Option("--simulate", help="Simulate where the closed form would do.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of a simulation.")]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="NAME", help="Whose scheduler and constants: vllm-0.31, sglang, ... [the newest vllm]"
+    ),
+]
+MemoryPart = Annotated[
+    float | None,
+    typer.Option("--utilization", metavar="PART", help="Part of the memory (vLLM: gpu_memory_utilization)."),
+]
+TokenBudget = Annotated[
+    int | None,
+    typer.Option("--chunk", metavar="TOKENS", help="Tokens of one pass at most (vLLM: max_num_batched_tokens)."),
+]
+MostSequences = Annotated[
+    int | None, typer.Option("--max-num-seqs", metavar="N", help="Sequences of one pass at most. [the engine's]")
+]
+
 Weights = Annotated[
     str | None, _word("--weights", "FORMAT", "Of the linear layers: bf16, fp8, int8, int4, ... [the checkpoint's]")
 ]
@@ -124,3 +203,9 @@ Unchecked = Annotated[
 Format = Annotated[
     str, _word("--format", "FORMAT", "table, markdown, csv or json; the last two in base units, unrounded.")
 ]
+
+
+def layout(tensor: int, pipeline: int, expert: int, attention: int) -> dict[str, int]:
+    """Name the four degrees of a layout as a deployment does."""
+    names = ("tensor_parallel", "pipeline_parallel", "expert_parallel", "data_parallel_attention")
+    return dict(zip(names, (tensor, pipeline, expert, attention), strict=True))

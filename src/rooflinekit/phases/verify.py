@@ -154,8 +154,16 @@ def _engine_flags(work: _Work) -> str:
         "--kv-cache-dtype": kv_cache if kv_cache == "fp8" else None,
         "--max-model-len": work.prompt + work.output,
         "--max-num-batched-tokens": work.budget,
+        "--tensor-parallel-size": _several(deployment.tensor_parallel),
+        "--pipeline-parallel-size": _several(deployment.pipeline_parallel),
+        "--data-parallel-size": _several(deployment.data_parallel_attention),
+        "--enable-expert-parallel": "" if deployment.expert_parallel > 1 else None,
     }
-    return "".join(f" {flag} {value}" for flag, value in flags.items() if value is not None)
+    return "".join(f" {flag} {value}".rstrip() for flag, value in flags.items() if value is not None)
+
+
+def _several(degree: int) -> int | None:
+    return degree if degree > 1 else None
 
 
 def _told_checkpoint(work: _Work) -> str:

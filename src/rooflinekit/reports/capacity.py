@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rooflinekit import units
-from rooflinekit.serving import Capacity, levers
+from rooflinekit.serving import Capacity, more_room
 
 Figures = dict[str, Any]
 
@@ -41,7 +41,7 @@ def lever_rows(held: Capacity, tokens: float) -> list[Figures]:
             "more_tokens": lever.more_tokens,
             "requests": lever.requests,
         }
-        for lever in levers(held, tokens)
+        for lever in more_room(held, tokens)
     ]
 
 

@@ -61,13 +61,16 @@ _SHOWN: dict[str, Callable[[float, int], str]] = {
     "byte": units.binary_bytes,
     "W": lambda value, digits: f"{units.significant(value, digits)} W",
     "token/s": lambda value, digits: f"{units.significant(value, digits)} tokens/s",
+    "requests/s": units.significant,
+    "USD": lambda value, digits: f"${units.significant(value, digits)}",
+    "J": lambda value, digits: units.si(value, "J", digits) if value >= 1 else f"{units.significant(value, digits)} J",
     "request/s": lambda value, digits: f"{units.significant(value, digits)} requests/s",
     "": lambda value, _: f"{value:.12g}",
 }
 #: End of a column's name -> unit of its figures; the first that fits.
 _UNITS = (
     ("flops_per_s", "FLOP/s"), ("tokens_per_s", "tokens/s"), ("per_user", "tokens/s"), ("at_most", "tokens/s"),
-    ("bytes_per_s", "bytes/s"),
+    ("bytes_per_s", "bytes/s"), ("requests_per_s", "requests/s"), ("usd_per_million", "USD"), ("energy_j", "J"),
     ("bytes_per_token", "capacity"), ("weights_bytes", "capacity"), ("kv_cache_bytes", "capacity"),
     ("memory_bytes", "capacity"), ("room_bytes", "capacity"), ("state_bytes", "capacity"),
     ("_bytes", "bytes"), ("bytes", "bytes"),
@@ -83,6 +86,9 @@ _HEADINGS = {
     "bytes_per_s": "bandwidth", "flops_per_s": "arithmetic", "memory_time_s": "memory time",
     "half_flops_per_s": "16-bit", "fp8_flops_per_s": "FP8", "max_context_tokens": "context",
     "active_parameters": "active", "message_bytes": "sent", "kv_room_bytes": "KV room",
+    "utilisation_share": "utilisation", "steps_with_prompts_share": "steps with prompts",
+    "most_requests_per_s": "it could carry, requests/s", "each_at_most_requests_per_s": "each at most, requests/s",
+    "gpu_s": "GPU time", "usd_per_million": "a million", "energy_j": "energy, at most",
     "prefill_communication_share": "prefill sent", "decode_communication_share": "decode sent",
 }
 # fmt: on

@@ -45,7 +45,7 @@ class Target(NamedTuple):
 _OWN, _LEFT, _STREAMS = ("kernels-other-shapes",), ("kernels-left-out",), ("streams-left-out",)
 _MIXED = ("h200-mixed-steps", "h200-tensor-parallel")
 # fmt: off
-#: The figures asked for before the first fit (issue 4); a miss is not loosened.
+#: The figures asked for before the first fit (issues 4 and 6); a miss is not loosened.
 TARGETS = (
     #      sets                 part                           median  90th percentile
     Target(("gb10-trace",),     "totals",                      largest=0.03),
@@ -65,6 +65,14 @@ TARGETS = (
     Target(_STREAMS,            "decode, dense",               0.12,   0.30),
     Target(_STREAMS,            "decode, mixtures",            0.20,   0.45),
     Target(_STREAMS,            "prefill, dense",              0.15,   0.35),
+    Target(("collectives",),    "library, NVLink",             0.05,   0.20),
+    Target(("collectives",),    "engines' kernels, NVLink",    0.05,   0.20),
+    Target(("served",),         "TPOT, dense",                 0.07,   0.17),
+    Target(("served",),         "TTFT, dense",                 0.12,   0.30),
+    Target(("served",),         "TPOT, mixtures",              0.12,   0.28),
+    Target(("served",),         "TTFT, mixtures",              0.30,   0.65),
+    Target(("served",),         "TPOT, beyond the pool",       0.10,   0.25),
+    Target(("served",),         "TTFT, beyond the pool",       0.15,   0.35),
 )
 #: Kernel classes of the GB10 trace, in its order -> row of the published table that holds its tolerance.
 GB10_CLASSES = {

@@ -1,8 +1,10 @@
 """What a server delivers: dated profiles of engines, and the requests that a GPU's memory holds at once."""
 
+from rooflinekit.serving.budget import ledger
 from rooflinekit.serving.capacity import Capacity, capacity
+from rooflinekit.serving.cost import embed
 from rooflinekit.serving.engine import EngineProfile, list_engines, load_engine
-from rooflinekit.serving.levers import Lever, levers
+from rooflinekit.serving.room import Lever, more_room
 from rooflinekit.serving.workload import lint_workload
 
 __all__ = [
@@ -10,8 +12,10 @@ __all__ = [
     "EngineProfile",
     "Lever",
     "capacity",
-    "levers",
+    "embed",
+    "ledger",
     "lint_workload",
     "list_engines",
     "load_engine",
+    "more_room",
 ]

@@ -45,8 +45,10 @@ class EngineProfile(Spec):
         What holds a new request back: steps and seconds that the scheduler collects, steps between looks at the queue.
     graphs : {"none", "decode", "pieces"}
         Passes that replay captured graphs: none; of decode alone; decode whole and others in pieces.
-    step_host_s, sequence_host_s, prefill_step_host_s, request_host_s : float
-        Host time of a step, of a sequence in it, of a step with prompt tokens on top, of a request. 0 until fitted.
+    step_host_s, sequence_host_s, prefill_step_host_s, eager_layer_s, mixture_layer_s, request_host_s : float
+        Host time of a step, of a sequence in it, of a step with prompt tokens on top, of a layer that is launched
+        kernel by kernel (the device waits where that takes longer than its work), of a layer of experts (what routing
+        and permuting launch that no kernel table shows), of a request. 0 until fitted.
     pool : {"utilisation", "static", "free", "context"}
         How the KV pool is sized: a fraction of the memory less everything else; a fraction for weights and pool; a
         fraction of what is free after loading; a context reserved at the start.
@@ -86,6 +88,8 @@ class EngineProfile(Spec):
     step_host_s: NotNegative = 0.0
     sequence_host_s: NotNegative = 0.0
     prefill_step_host_s: NotNegative = 0.0
+    eager_layer_s: NotNegative = 0.0
+    mixture_layer_s: NotNegative = 0.0
     request_host_s: NotNegative = 0.0
     # ---- memory
     pool: Literal["utilisation", "static", "free", "context"]

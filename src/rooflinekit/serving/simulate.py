@@ -12,7 +12,8 @@ from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Request, Trace, Traffic
 from rooflinekit.serving.capacity import capacity
 from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.scheduler import Job, Rules, Scheduler
+from rooflinekit.serving.host import Layers, with_host_s
+from rooflinekit.serving.scheduler import Chunk, Job, Rules, Scheduler
 from rooflinekit.serving.step_timer import StepTimer
 from rooflinekit.serving.tally import Tally
 
@@ -110,6 +111,7 @@ def simulate(
     seed: int = 0,
     cached_share: float = 0.0,
     progress: Callable[[int], None] | None = None,
+    on_request: Callable[[float, float, float], None] | None = None,
 ) -> Served:
     """
     Simulate a server under requests.
@@ -128,6 +130,9 @@ def simulate(
         Part of each prompt that the prefix cache holds.
     progress : callable, optional
         Called now and then with the number of requests that ended.
+    on_request : callable, optional
+        Called for each request that ends with its time to first token, time per output token (not-a-number where it
+        has one token) and end to end. [s]
 
     Returns
     -------
@@ -155,7 +160,7 @@ def simulate(
     >>> served.requests, served.preemptions, 7 < served.mean_running < 8
     (80, 0, True)
     """
-    run = _Run(deployment, traffic, load_engine(engine), cached_share)
+    run = _Run(deployment, traffic, load_engine(engine), cached_share, on_request)
     return run.play(traffic.draw(seed), progress)
 
 
@@ -163,11 +168,17 @@ class _Run:
     """One simulation: its clock, its scheduler and what has been seen so far."""
 
     def __init__(
-        self, deployment: Deployment, traffic: Traffic | Trace, profile: EngineProfile, cached_share: float
+        self,
+        deployment: Deployment,
+        traffic: Traffic | Trace,
+        profile: EngineProfile,
+        cached_share: float,
+        on_request: Callable[[float, float, float], None] | None = None,
     ) -> None:
-        self.profile, self.in_flight = profile, traffic.in_flight
+        self.profile, self.in_flight, self.on_request = profile, traffic.in_flight, on_request
         self.rules = rules_of(deployment, profile, traffic.longest_tokens, cached_share)
         self.scheduler = Scheduler(self.rules)
+        self.layers = Layers.of(deployment.model)
         self.timer = StepTimer(
             deployment,
             most_tokens=max(int(self.rules.token_budget), ceil(traffic.longest_tokens)) + 1,
@@ -223,8 +234,8 @@ class _Run:
         running = len(scheduler.decoding) if decodes else 0
         mean = scheduler.context_sum / running if running else 0.0
         prompts = [(chunk.new, chunk.job.held, float(chunk.last)) for chunk in chunks]
-        seconds = self.timer.seconds(prompts, decoding=running, context_tokens=mean)
-        seconds += self._host_s(running, len(chunks))
+        device_s = self.timer.seconds(prompts, decoding=running, context_tokens=mean)
+        seconds = self._with_host_s(device_s, running, chunks)
         self.clock_s += seconds
         self._count(seconds, running, len(chunks))
         ended = scheduler.decoded() if decodes else []
@@ -238,10 +249,13 @@ class _Run:
         scheduler.preempt()
         return len(ended)
 
-    def _host_s(self, running: int, prompts: int) -> float:
-        profile = self.profile
-        with_prompts = profile.prefill_step_host_s if prompts else 0.0
-        return profile.step_host_s + profile.sequence_host_s * (running + prompts) + with_prompts
+    def _with_host_s(self, device_s: float, running: int, chunks: list[Chunk]) -> float:
+        tokens, prompts = running + sum(chunk.new for chunk in chunks), len(chunks)
+        return float(
+            with_host_s(
+                self.profile, device_s, self.layers, sequences=running + prompts, prompts=prompts, tokens=tokens
+            )
+        )
 
     def _rest(self, coming: Request | None) -> None:
         """Wait for what comes next: a request through the host, one from a client, or a scheduler that collects."""
@@ -281,9 +295,13 @@ class _Run:
 
     def _ended(self, job: Job) -> None:
         served, outputs = self.served, job.request.output_tokens
-        served.end_to_end_s.add(self.clock_s - job.arrived_s)
+        whole, each = self.clock_s - job.arrived_s, float("nan")
+        served.end_to_end_s.add(whole)
         if outputs > 1:
-            served.time_per_output_token_s.add((self.clock_s - job.first_s) / (outputs - 1.0))
+            each = (self.clock_s - job.first_s) / (outputs - 1.0)
+            served.time_per_output_token_s.add(each)
+        if self.on_request:
+            self.on_request(job.first_s - job.arrived_s, each, whole)
 
 
 def rules_of(deployment: Deployment, profile: EngineProfile, longest_tokens: float, cached_share: float = 0.0) -> Rules:

@@ -7,13 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflinekit.operators.forward import features
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import Layers, with_host_s
 from rooflinekit.serving.scheduler import Rules
-from rooflinekit.specs.step import Real
+from rooflinekit.specs.step import Group
 
 Values = NDArray[np.float64]
-_ROUNDS = 30
+_ROUNDS, _DAMPING, _SETTLED = 40, 0.7, 1e-4
 #: Prompts in one step that are told apart.
 _TOGETHER = 6
 _LOADED = float("inf")
@@ -36,9 +38,17 @@ class Steps(NamedTuple):
     decode_s: Values
     added_s: Values
     own_s: Values
-    packed_s: Values
     chunks: Values
     prompts: Values
+
+
+class Cases(NamedTuple):
+    """Steps to be timed, a row of each for every point: a chunk of some prompts beside decoding sequences."""
+
+    new: Values
+    held: Values
+    prompts: Values
+    sampled: Values
 
 
 @dataclass(frozen=True)
@@ -51,55 +61,70 @@ class Model:
 
     def steps(self, load: Load, running: Values, prompts: Values) -> Steps:
         """Time the steps at a running batch; a prompt goes through in chunks of what decoding leaves of the budget."""
-        new, held = load.prompt_tokens - load.cached_tokens, load.cached_tokens
-        context = load.prompt_tokens + load.output_tokens / 2.0
         mixed = self.rules.prefill != "serial"
         beside = running if mixed else np.zeros_like(running)
-        alone = self._step((1.0, context, np.maximum(running, 1e-9), 1.0)) + self._host(running)
+        new = load.prompt_tokens - load.cached_tokens
         room = np.maximum(self.rules.token_budget - beside, 1.0) if self.rules.chunked else new
         chunks = np.ceil(new / room)
-        own = np.zeros_like(alone)
-        for index in range(int(chunks.max())):
-            size = np.clip(new - index * room, 0.0, room)
-            carried = self._mixed(size, held + index * room, context, beside, last=np.equal(index, chunks - 1.0))
-            own = own + np.where(size > 0, carried + self._host(beside + 1.0) + self.profile.prefill_step_host_s, 0.0)
-        added = own - chunks * alone if mixed else own
-        together = self._together(load, context, beside, alone=alone, prompts=prompts)
-        added = np.where((chunks == 1.0) & np.isfinite(together) & mixed, together, added)
-        return Steps(alone, np.maximum(added, 0.0), own, self._packed(load, new, context, beside), chunks, prompts)
+        cases = self._cases(load, room, chunks)
+        seconds = self._seconds(cases, load.prompt_tokens + load.output_tokens / 2.0, beside)
+        alone, carried, several = seconds[0], seconds[1 : 1 + int(chunks.max())], seconds[-_TOGETHER:]
+        if not mixed:
+            context = load.prompt_tokens + load.output_tokens / 2.0
+            none = Cases(*(np.zeros((1, 1)) for _ in Cases._fields))
+            alone = self._seconds(none, context, running)[0]
+        own = np.where(cases.new[1 : 1 + len(carried)] > 0, carried, 0.0).sum(axis=0)
+        added = np.maximum(own - chunks * alone if mixed else own, 0.0)
+        together = self._together(new, several - alone, prompts)
+        added = np.where((chunks == 1.0) & np.isfinite(together) & mixed, np.maximum(together, 0.0), added)
+        return Steps(alone, added, own, chunks, prompts)
 
-    def _together(self, load: Load, context: Values, beside: Values, *, alone: Values, prompts: Values) -> Values:
+    def _cases(self, load: Load, room: Values, chunks: Values) -> Cases:
+        """Lay out a step without prompts, one for each chunk of a prompt, and some with several whole prompts."""
+        new, held = load.prompt_tokens - load.cached_tokens, load.cached_tokens
+        index = np.arange(int(chunks.max()))[:, None]
+        size = np.clip(new - index * room, 0.0, room)
+        several = np.broadcast_to(np.arange(1.0, _TOGETHER + 1.0)[:, None], (_TOGETHER, new.size))
+        none, whole = np.zeros((1, new.size)), np.ones_like(several)
+        return Cases(
+            np.concatenate([none, size, whole * new]),
+            np.concatenate([none, held + index * room, whole * held]),
+            np.concatenate([none, (size > 0) * 1.0, several]),
+            np.concatenate([none, (index == chunks - 1.0) * 1.0, whole]),
+        )
+
+    def _seconds(self, cases: Cases, context: Values, beside: Values) -> Values:
+        """Time all cases at once by the deployment's own timing, with the engine's host times."""
+        shape = np.broadcast_shapes(cases.new.shape, context.shape, beside.shape)
+        groups = (
+            Group(np.maximum(cases.new, 1e-9), cases.held, cases.prompts, cases.sampled),
+            Group(1.0, context, np.maximum(beside, 1e-9), 1.0),
+        )
+        whole = tuple(Group(*(np.broadcast_to(value, shape).ravel() for value in group)) for group in groups)
+        timing = self.deployment.timing
+        seconds = timing.total_s(features(timing.plan.features, whole), _LOADED).reshape(shape)
+        return with_host_s(
+            self.profile, seconds, Layers.of(self.deployment.model), sequences=beside + cases.prompts,
+            prompts=np.broadcast_to(cases.prompts, shape), tokens=cases.new * cases.prompts + beside,
+        )  # fmt: skip
+
+    def packed_s(self, load: Load, running: Values) -> Values:
+        """Time a step whose whole budget is prompts, as when many come at once."""
+        new = load.prompt_tokens - load.cached_tokens
+        together = np.maximum(self.rules.token_budget / new, 1.0)
+        size = np.minimum(new, self.rules.token_budget)
+        cases = Cases(*(value[None, :] for value in (size, load.cached_tokens, together, np.ones_like(new))))
+        return self._seconds(cases, load.prompt_tokens + load.output_tokens / 2.0, running / 2.0)[0]
+
+    def _together(self, new: Values, added: Values, prompts: Values) -> Values:
         """Give what a prompt adds where several may come in one step, as many as a Poisson number says.
 
         The first one shares the read of the weights with the decoding sequences, the next ones are arithmetic.
         """
-        new = load.prompt_tokens - load.cached_tokens
-        chance, cost, came = np.exp(-prompts), np.zeros_like(alone), np.zeros_like(alone)
-        for count in range(1, _TOGETHER + 1):
-            chance = chance * prompts / count
-            step = self._step((new, load.cached_tokens, float(count), 1.0), (1.0, context, beside, 1.0))
-            host = self._host(beside + count) + self.profile.prefill_step_host_s
-            fits = new * count <= self.rules.token_budget
-            cost = cost + np.where(fits, chance * (step + host - alone), 0.0)
-            came = came + np.where(fits, chance * count, 0.0)
-        return np.divide(cost, came, out=np.full_like(cost, np.nan), where=came > 0)
-
-    def _packed(self, load: Load, new: Values, context: Values, beside: Values) -> Values:
-        """Time a step whose whole budget is prompts, as when many come at once."""
-        together = np.maximum(self.rules.token_budget / new, 1.0)
-        size = np.minimum(new, self.rules.token_budget)
-        seconds = self._step((size, load.cached_tokens, together, 1.0), (1.0, context, beside / 2.0, 1.0))
-        return seconds + self._host(together + beside / 2.0) + self.profile.prefill_step_host_s
-
-    def _mixed(self, size: Values, held: Values, context: Values, beside: Values, *, last: Values) -> Values:
-        chunk = (np.maximum(size, 1e-9), held, 1.0, np.asarray(last, dtype=np.float64))
-        return self._step(chunk, (1.0, context, beside, 1.0))
-
-    def _step(self, *groups: tuple[Real, Real, Real, Real]) -> Values:
-        return np.asarray(self.deployment.step(*groups, busy_s=_LOADED).time_s)
-
-    def _host(self, sequences: Values) -> Values:
-        return self.profile.step_host_s + self.profile.sequence_host_s * sequences
+        count = np.arange(1.0, _TOGETHER + 1.0)[:, None]
+        chance = np.exp(-prompts) * np.cumprod(prompts / count, axis=0) * (new * count <= self.rules.token_budget)
+        came = (chance * count).sum(axis=0)
+        return np.divide((chance * added).sum(axis=0), came, out=np.full_like(came, np.nan), where=came > 0)
 
 
 class Wait(NamedTuple):
@@ -156,15 +181,18 @@ def closed_form(model: Model, load: Load) -> Found:
     running = np.where(closed, load.concurrency, 1.0)
     prompts = np.zeros_like(running)
     for _ in range(_ROUNDS):
+        before = running
         steps = model.steps(load, running, np.where(closed, _of_closed(load, running, answers), prompts))
         now = _settle(model, load, steps, running)
         prompts = now.prompts_per_step
         aim = answers * now.time_per_output_token_s
         flow = np.where(closed, load.concurrency / (now.time_to_first_token_s + aim), load.rate_per_s)
         seen = flow * aim + np.where(closed, 0.0, 1.0)  # one that decodes sees itself beside what has come at random
-        running = 0.5 * running + 0.5 * np.minimum(seen, model.rules.most_sequences)
+        running = (1.0 - _DAMPING) * running + _DAMPING * np.minimum(seen, model.rules.most_sequences)
+        if np.max(np.abs(running / before - 1.0)) < _SETTLED:
+            break
     burst = np.minimum(load.concurrency / load.requests, 1.0)
-    whole = burst * _burst(model, load, steps) + (1.0 - burst) * now.time_to_first_token_s
+    whole = burst * _burst(model, load, steps, running) + (1.0 - burst) * now.time_to_first_token_s
     first = np.where(closed, whole, now.time_to_first_token_s)
     return now._replace(running=running, time_to_first_token_s=first)
 
@@ -182,16 +210,8 @@ def _settle(model: Model, load: Load, steps: Steps, running: Values) -> Found:
     mean = np.where(closed, steps.decode_s + steps.prompts * steps.added_s, steps.decode_s / slack)
     prompts = np.where(closed, steps.prompts, load.rate_per_s * mean)
     pack = model.rules.token_budget / np.maximum(load.prompt_tokens - load.cached_tokens, 1.0)
-    wait = (
-        _closed_wait(model, steps, prompts, mean, pack) if closed.all() else _wait(steps, prompts, mean, pack, running)
-    )
-    if closed.any() and not closed.all():
-        wait = Wait(
-            *(
-                np.where(closed, *pair)
-                for pair in zip(_closed_wait(model, steps, prompts, mean, pack), wait, strict=True)
-            )
-        )
+    ways = (_closed_wait(model, steps, prompts, mean, pack), _wait(steps, prompts, mean, pack, running))
+    wait = Wait(*(np.where(closed, *pair) for pair in zip(*ways, strict=True)))
     first = model.profile.request_host_s + wait.mean_s + steps.own_s
     return Found(running, mean, first, prompts, steps, wait)
 
@@ -199,10 +219,17 @@ def _settle(model: Model, load: Load, steps: Steps, running: Values) -> Found:
 def _closed_wait(model: Model, steps: Steps, prompts: Values, mean: Values, pack: Values) -> Wait:
     """Give the wait of a closed client's request, which starts when a step ends: it misses the next one at most."""
     late = model.profile.request_host_s
-    rest = np.ceil(late / mean) * mean - late
+    rest = np.ceil(late / mean) * mean - late + _held_back_s(model, mean)
     busy = np.clip(prompts / pack, 0.0, 0.98)
-    queue = busy / (2.0 * (1.0 - busy)) * steps.own_s + prompts * steps.added_s
+    beside = prompts * (1.0 + _held_back_s(model, mean) / mean)
+    queue = busy / (2.0 * (1.0 - busy)) * steps.own_s + beside * steps.added_s
     return Wait(rest + queue, mean, busy, steps.own_s / (2.0 * (1.0 - busy)), prompts, prompts / mean)
+
+
+def _held_back_s(model: Model, mean: Values) -> Values:
+    """Give how long a scheduler that collects requests, or looks at them now and then, holds one back."""
+    rules = model.rules
+    return (rules.batch_wait_steps + (rules.receive_interval_steps - 1.0) / 2.0) * mean + rules.batch_wait_s
 
 
 def _wait(steps: Steps, prompts: Values, mean: Values, pack: Values, running: Values) -> Wait:
@@ -239,9 +266,10 @@ def first_token_percentile(model: Model, found: Found, percent: float) -> Values
     return np.asarray(model.profile.request_host_s + steps.own_s + rest)
 
 
-def _burst(model: Model, load: Load, steps: Steps) -> Values:
+def _burst(model: Model, load: Load, steps: Steps, running: Values) -> Values:
     """Give the mean time to first token of requests that all start together: packed steps, one after another."""
+    packed = model.packed_s(load, running)
     whole = load.concurrency * (load.prompt_tokens - load.cached_tokens) / model.rules.token_budget
-    one = np.maximum(np.minimum(whole, 1.0) * steps.packed_s, steps.own_s)
-    several = steps.packed_s * (np.ceil(whole) + 1.0) / 2.0
+    one = np.maximum(np.minimum(whole, 1.0) * packed, steps.own_s)
+    several = packed * (np.ceil(whole) + 1.0) / 2.0
     return model.profile.request_host_s + np.where(whole <= 1.0, one, several)

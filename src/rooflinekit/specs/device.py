@@ -1,8 +1,9 @@
 """A device: what its datasheet prints, what was measured on it, and the efficiencies fitted on it."""
 
+import datetime as dt
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from rooflinekit import units
 from rooflinekit.specs.efficiency import Efficiency
@@ -78,6 +79,14 @@ class Measured(Spec):
     ceiling: bool = False
 
 
+class Price(Spec):
+    """What an hour of one device costs, on which day, by whom: no price holds for long."""
+
+    usd_per_hour: Positive
+    date: Annotated[dt.date, PlainSerializer(str)]
+    source: str
+
+
 class Device(Spec):
     """One accelerator as it is sold: one YAML file of ``hardware_db``."""
 
@@ -93,6 +102,7 @@ class Device(Spec):
     aliases: tuple[str, ...] = ()
     aliases_unverified: tuple[str, ...] = ()
     datasheet: Datasheet
+    price: Price | None = None
     measured: tuple[Measured, ...] = ()
     efficiency: tuple[Efficiency, ...] = ()
     sources: SourceMap = ()

@@ -209,6 +209,10 @@ class Settings(Spec):
     efficiency: str = "calibrated"
     routing_skew: NotNegative = 0
     memory_check: bool = True
+    tensor_parallel: Count = 1
+    pipeline_parallel: Count = 1
+    expert_parallel: Count = 1
+    data_parallel_attention: Count = 1
 
 
 class ReferenceFile(Spec):

@@ -1,0 +1,151 @@
+"""``rooflinekit slo``: the largest rate that keeps an objective, or the fewest GPUs that keep it at a rate."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rooflinekit.cli import options
+from rooflinekit.cli.output import EYES, deploy, remark, say, show
+from rooflinekit.cli.serve import lengths_of, profile_of
+from rooflinekit.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rooflinekit.phases.deployment import Deployment
+    from rooflinekit.serving.objectives import Objective
+
+
+def _limit(flag: str, what: str) -> typer.models.OptionInfo:
+    shown = f"Of the {what}: 0.5 or 500ms, or 500ms:p99 with a statistic of its own."
+    option: typer.models.OptionInfo = typer.Option(flag, metavar="LIMIT", help=shown)
+    return option
+
+
+def slo(
+    model: options.ModelName,
+    device: options.DeviceName,
+    *,
+    prompt: options.Prompt = 2048,
+    output: options.Output = 200,
+    first: Annotated[str | None, _limit("--ttft", "time to first token")] = None,
+    each: Annotated[str | None, _limit("--tpot", "time per output token")] = None,
+    gap: Annotated[str | None, _limit("--itl", "inter-token latency")] = None,
+    whole: Annotated[str | None, _limit("--e2e", "whole request")] = None,
+    statistic: options.Statistic = "p90",
+    rate: options.Rate = None,
+    gpus_each: Annotated[
+        str, typer.Option("--gpus-each", metavar="LIST", help="GPUs of one server that are tried with --rate.")
+    ] = "1,2,4,8",
+    burstiness: options.Burstiness = 1,
+    requests: options.Requests = None,
+    range_ratio: options.RangeRatio = 1,
+    cached: options.Cached = 0,
+    engine: options.Profile = None,
+    chunk: options.TokenBudget = None,
+    max_num_seqs: options.MostSequences = None,
+    utilization: options.MemoryPart = None,
+    simulate: options.Simulate = False,
+    seed: options.Seed = 0,
+    usd_per_hour: options.UsdPerHour = None,
+    tensor_parallel: options.TensorParallel = 1,
+    pipeline_parallel: options.PipelineParallel = 1,
+    expert_parallel: options.ExpertParallel = 1,
+    attention_groups: options.AttentionGroups = 1,
+    weights: options.Weights = None,
+    kv_cache: options.KvCache = None,
+    compute: options.Compute = None,
+    efficiency: options.Efficiency = "calibrated",
+    skew: options.Skew = 0,
+    assume: options.Assume = None,
+    form: options.Format = "table",
+) -> None:
+    """Find the largest rate that keeps limits on latency; with --rate, the fewest GPUs that keep them at that rate."""
+    objective = objective_of((first, each, gap, whole), statistic)
+    profile = profile_of(engine, chunk, max_num_seqs, utilization)
+    layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    if rate is not None and any(degree > 1 for degree in layout.values()):
+        message = "--rate tries every layout of --gpus-each: leave the layout out"
+        raise InvalidInputError(message)
+    settings: dict[str, Any] = {
+        "weights": weights,
+        "kv_cache": kv_cache,
+        "compute": compute,
+        "efficiency": efficiency,
+        "routing_skew": skew,
+        "engine": engine and profile.engine,
+    }
+    deployment = deploy(model, device, assume=assume, **settings, **layout, memory_check=False)
+    work: dict[str, Any] = {
+        "prompt_tokens": lengths_of(prompt, range_ratio),
+        "output_tokens": lengths_of(output, range_ratio),
+        "burstiness": burstiness,
+        "requests": requests,
+        "cached_tokens": cached,
+        "engine": profile,
+        "method": "simulation" if simulate else "auto",
+        "seed": seed,
+    }
+    if rate is None:
+        _print_rate(deployment, objective, work, usd_per_hour, form)
+    else:
+        _print_fleets(deployment, objective, {**work, "rate_per_s": rate, "settings": settings}, gpus_each, form)
+
+
+def objective_of(limits: tuple[str | None, ...], statistic: str) -> "Objective":
+    """Make the objective of the limits that are given."""
+    from rooflinekit.serving.objectives import METRICS, Objective  # noqa: PLC0415 - loaded when asked for
+
+    given = {name: options.limit(one) for name, one in zip(METRICS, limits, strict=True) if one is not None}
+    if not given:
+        message = "an objective without a limit: give one of --ttft, --tpot, --itl, --e2e"
+        raise InvalidInputError(message)
+    named = {name: seconds if of is None else (seconds, of) for name, (seconds, of) in given.items()}
+    return Objective(**named, statistic=statistic)
+
+
+def _print_rate(
+    deployment: "Deployment",
+    objective: "Objective",
+    work: dict[str, Any],
+    usd_per_hour: float | None,
+    form: str,
+) -> None:
+    """Print the largest rate, what clients then see, and what tokens cost at it."""
+    from rooflinekit.reports import serving as report  # noqa: PLC0415 - loaded when asked for
+    from rooflinekit.serving.cost import cost  # noqa: PLC0415 - as above
+    from rooflinekit.serving.objectives import max_rate  # noqa: PLC0415 - as above
+
+    found = max_rate(deployment, objective, **work)
+    rate = found.rate_per_s
+    priced = cost(deployment, usd_per_hour=usd_per_hour, rate_per_s=rate, **work) if rate else None
+    costs = [] if priced is None else report.cost_rows(priced)
+    if form not in EYES:
+        kept = {"part": "objective", "item": str(objective), "quantity": "max_requests_per_s", "value": rate}
+        show([kept, *report.tidy(found.serving), *report.parted("cost", costs, "token")], form)
+        remark(form, *report.rate_lines(found))
+        return
+    say(*report.rate_lines(found), "")
+    show(report.latency_rows(found.serving), form, title=report.title(found.serving, "" if rate else "one request"))
+    remark(form, *report.remarks(found.serving))
+    if priced is not None and costs:
+        say()
+        show(costs, form, title="one token at that rate")
+        remark(form, *report.cost_remarks(priced))
+
+
+def _print_fleets(
+    deployment: "Deployment", objective: "Objective", work: dict[str, Any], gpus_each: str, form: str
+) -> None:
+    """Print the fleets that keep the objective at the rate."""
+    from rooflinekit.reports import serving as report  # noqa: PLC0415 - loaded when asked for
+    from rooflinekit.serving.min_gpus import min_gpus  # noqa: PLC0415 - as above
+
+    counts = tuple(int(one) for one in options.sizes(gpus_each))
+    rate = work.pop("rate_per_s")
+    fleets = min_gpus(deployment.model, deployment.device, rate, objective, gpus_each=counts, **work)
+    rows = report.fleet_rows(fleets)
+    title = f"{deployment.model.id} on {deployment.device.id} at {rate:g} requests/s: {objective}"
+    if rows:
+        show(rows, form, title=title)
+    else:
+        say(title) if form in EYES else show(rows, form)
+    remark(form, *report.fleet_remarks(fleets))

@@ -1,0 +1,345 @@
+"""Cost: dollars and energy per million tokens, each kind by the time share of its steps; prefill-only models too."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rooflinekit import units
+from rooflinekit.errors import InvalidInputError
+from rooflinekit.phases.deployment import Deployment
+from rooflinekit.serving.arrivals import Trace
+from rooflinekit.serving.capacity import capacity
+from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.objectives import Objective
+from rooflinekit.serving.serve import Serving, serve
+from rooflinekit.specs.step import Group, checked
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LOADED = float("inf")
+
+
+class Tokens(NamedTuple):
+    """A figure for a token of each kind: of a prompt, of a cached prefix, of an answer; not-a-number where none is."""
+
+    input: float
+    cached: float
+    output: float
+
+
+class Price(NamedTuple):
+    """Dollars of an hour of one GPU, and who says so."""
+
+    usd_per_hour: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """
+    What tokens cost.
+
+    Attributes
+    ----------
+    serving : Serving
+        Under which load.
+    gpus : int
+        That serve.
+    price : Price or None
+        Of one of them.
+    gpu_s : Tokens or None
+        GPU-seconds of a token of each kind, idle time included; None where the cost is undefined.
+    reason : str
+        Why it is undefined, or why there are no dollars.
+    """
+
+    serving: Serving
+    gpus: int
+    price: Price | None
+    gpu_s: Tokens | None
+    reason: str
+
+    @property
+    def usd_per_million(self) -> Tokens | None:
+        """Dollars for a million tokens of each kind."""
+        if self.gpu_s is None or self.price is None:
+            return None
+        each = self.price.usd_per_hour / units.HOUR * units.MEGA
+        return Tokens(*(seconds * each for seconds in self.gpu_s))
+
+    @property
+    def usd_per_request(self) -> float | None:
+        """Dollars for one request: all kinds together."""
+        if self.gpu_s is None or self.price is None:
+            return None
+        return self.gpus / self.serving.requests_per_s * self.price.usd_per_hour / units.HOUR
+
+    @property
+    def energy_j(self) -> Tokens | None:
+        """Energy of a token of each kind at the power limit all the time: an upper bound. [J]"""
+        watts = self.serving.deployment.device.datasheet.tdp_w
+        if self.gpu_s is None or watts is None:
+            return None
+        return Tokens(*(seconds * watts for seconds in self.gpu_s))
+
+    def table(self) -> "pd.DataFrame":
+        """Give a tidy DataFrame: a row a kind of token; not-a-number where a figure is undefined."""
+        import pandas as pd  # noqa: PLC0415 - loads on first use
+
+        nothing = Tokens(*[float("nan")] * 3)
+        columns = {"gpu_s": self.gpu_s, "usd_per_million": self.usd_per_million, "energy_j": self.energy_j}
+        figures = {name: list(figure or nothing) for name, figure in columns.items()}
+        return pd.DataFrame({"tokens": Tokens._fields, **figures})
+
+    def __repr__(self) -> str:
+        """Give one line."""
+        usd = self.usd_per_million
+        if usd is None:
+            return f"cost undefined: {self.reason}"
+        cached = "" if np.isnan(usd.cached) else f", cached ${usd.cached:.3g}"
+        return f"a million tokens: input ${usd.input:.3g}{cached}, output ${usd.output:.3g} ({self.serving.basis})"
+
+
+def cost(
+    deployment: Deployment,
+    *,
+    usd_per_hour: float | None = None,
+    objective: Objective | None = None,
+    **load: Any,  # noqa: ANN401 - those of serve
+) -> Cost:
+    r"""
+    Price the tokens of a server under a load.
+
+    .. math::
+
+        c_\mathrm{in} = \frac{G}{\lambda\,n_\mathrm{new}}\,\frac{A_0}{A + S}, \qquad
+        c_\mathrm{cached} = \frac{G}{\lambda\,n_\mathrm{held}}\,\frac{A - A_0}{A + S}, \qquad
+        c_\mathrm{out} = \frac{G}{\lambda\,o}\,\frac{S}{A + S}, \qquad S = \frac{(o - 1)\,D(b)}{b}
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What serves.
+    usd_per_hour : float, optional
+        Of one GPU. None takes the dated price of the device's file; there is no other default.
+    objective : Objective, optional
+        Where it is missed, no cost is defined.
+    **load
+        Arguments of :func:`serve`.
+
+    Returns
+    -------
+    priced : Cost
+
+    Raises
+    ------
+    InvalidInputError
+        The price is no number above 0, or the load is none.
+
+    Notes
+    -----
+    :math:`G` GPUs serve :math:`\lambda` requests a second. :math:`A` is what a prompt adds to the steps that carry it,
+    :math:`A_0` what it would add without its cached prefix, :math:`D(b)` a decode step of the :math:`b` sequences that
+    run together. Idle time is paid in proportion, so that the three kinds add up to the whole bill.
+
+    References
+    ----------
+    "Prefill and decode are two different workloads on one GPU", section "What follows for cost".
+
+    Examples
+    --------
+    >>> import rooflinekit as rk
+    >>> d = rk.Deployment("llama-3.1-8b", "h100-sxm")
+    >>> priced = rk.cost(d, usd_per_hour=2.0, prompt_tokens=2000, output_tokens=200, rate_per_s=8)
+    >>> usd = priced.usd_per_million
+    >>> usd.output > 5 * usd.input
+    True
+    >>> bill = (2000 * usd.input + 200 * usd.output) / 1e6
+    >>> abs(bill / priced.usd_per_request - 1) < 1e-9
+    True
+    """
+    price = price_of(deployment, usd_per_hour)
+    serving = serve(deployment, **load)
+    gpus = deployment.layout.devices
+    missed = () if objective is None else objective.missed(serving)
+    if serving.overloaded:
+        reason = f"overloaded: it could carry {serving.most_requests_per_s:.3g} requests/s"
+        return Cost(serving, gpus, price, None, reason)
+    if missed:
+        return Cost(serving, gpus, price, None, f"the objective is missed: {missed[0]}")
+    seconds = gpu_seconds(serving, load.get("cached_tokens", 0.0))
+    reason = "" if price else f"{deployment.device.id} has no dated price in its file: give usd_per_hour"
+    return Cost(serving, gpus, price, seconds, reason)
+
+
+def price_of(deployment: Deployment, usd_per_hour: float | None) -> Price | None:
+    """Give the price of an hour of one GPU: the user's, or the dated one of the device's file."""
+    if usd_per_hour is not None:
+        return Price(float(checked("usd_per_hour", usd_per_hour, positive=True)), "given")  # type: ignore[arg-type]
+    dated = deployment.device.price
+    return None if dated is None else Price(dated.usd_per_hour, f"{dated.source}, {dated.date}")
+
+
+def gpu_seconds(serving: Serving, cached_tokens: float = 0.0) -> Tokens:
+    """Divide the GPU-seconds of a request among its tokens, by the time that each kind takes of the steps."""
+    prompt, output = _lengths(serving)
+    new = prompt - cached_tokens
+    whole = _added_s(serving, new, cached_tokens)
+    bare = min(_added_s(serving, new, 0.0), whole)
+    decoding = (output - 1.0) * _share_of_step_s(serving)
+    scale = serving.deployment.layout.devices / serving.requests_per_s / (whole + decoding)
+    held = (whole - bare) / cached_tokens if cached_tokens else float("nan")
+    return Tokens(scale * bare / new, scale * held, scale * decoding / output)
+
+
+def _lengths(serving: Serving) -> tuple[float, float]:
+    """Give the mean lengths of the requests."""
+    traffic = serving.traffic
+    if not isinstance(traffic, Trace):
+        return traffic.prompt_tokens.mean, traffic.output_tokens.mean
+    prompts, outputs = (sum(row[index] for row in traffic.rows) for index in (1, 2))
+    return prompts / traffic.requests, outputs / traffic.requests
+
+
+def _decoding(serving: Serving) -> Group:
+    """Give the sequences that decode together, at the middle of their answers."""
+    prompt, output = _lengths(serving)
+    return Group(1.0, prompt + output / 2.0, max(serving.running, 1.0))
+
+
+def _share_of_step_s(serving: Serving) -> float:
+    """Seconds that one token takes of a decode step."""
+    group = _decoding(serving)
+    step = serving.deployment.with_(memory_check=False).step(group, busy_s=_LOADED).time_s
+    host = serving.engine.step_host_s + serving.engine.sequence_host_s * float(group.sequences)  # type: ignore[arg-type]
+    return float(step + host) / float(group.sequences)  # type: ignore[arg-type]
+
+
+def _added_s(serving: Serving, new: float, held: float) -> float:
+    """Seconds that the chunks of a prompt add to the steps that carry them, or take where they have their own."""
+    profile, deployment = serving.engine, serving.deployment.with_(memory_check=False)
+    group, mixed = _decoding(serving), serving.engine.prefill != "serial"
+    budget = float(profile.token_budget(deployment.device))
+    room = max(budget - (float(group.sequences) if mixed else 0.0), 1.0)  # type: ignore[arg-type]
+    starts = np.arange(0.0, new, room) if profile.enable_chunked_prefill else np.zeros(1)
+    sizes = np.minimum(new - starts, room) if profile.enable_chunked_prefill else np.array([new])
+    last = (starts + sizes >= new).astype(np.float64)
+    beside = (group,) if mixed else ()
+    carried = np.asarray(deployment.step(Group(sizes, held + starts, 1.0, last), *beside, busy_s=_LOADED).time_s)
+    alone = float(deployment.step(group, busy_s=_LOADED).time_s) if mixed else 0.0
+    host = profile.prefill_step_host_s + profile.sequence_host_s + (0.0 if mixed else profile.step_host_s)
+    return float(np.sum(carried - alone + host))
+
+
+# ---- models that only read
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """
+    What a server of an embedding or reranking model delivers: passes over whole texts, nothing sampled.
+
+    Attributes
+    ----------
+    texts : float
+        In one pass.
+    pass_s : float
+        Of the passes of so many texts, host time included.
+    alone_s : float
+        Of one text alone.
+    price : Price or None
+        Of an hour of one GPU.
+    """
+
+    deployment: Deployment
+    tokens: float
+    texts: float
+    pass_s: float
+    alone_s: float
+    price: Price | None
+
+    @property
+    def texts_per_s(self) -> float:
+        """Texts of a server that never waits for one."""
+        return self.texts / self.pass_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of the same."""
+        return self.texts_per_s * self.tokens
+
+    @property
+    def usd_per_million(self) -> float | None:
+        """Dollars for a million tokens; None without a price."""
+        if self.price is None:
+            return None
+        gpus = self.deployment.layout.devices
+        return gpus * self.price.usd_per_hour / units.HOUR / self.tokens_per_s * units.MEGA
+
+    def __repr__(self) -> str:
+        """Give one line."""
+        rate = f"{self.tokens_per_s:,.0f} tokens/s, {self.texts_per_s:.3g} texts/s"
+        basis = self.deployment.timing.laws.basis
+        return f"{rate}, {self.texts:g} in a pass of {units.duration(self.pass_s)} ({basis})"
+
+
+def embed(
+    deployment: Deployment,
+    tokens: float,
+    *,
+    engine: str | EngineProfile = "vllm",
+    usd_per_hour: float | None = None,
+) -> Embedding:
+    """
+    Estimate the throughput of a model that only reads: prefill passes packed to the token budget.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What reads.
+    tokens : float
+        Of each text. [token]
+    engine : str or EngineProfile
+        Whose token budget and host times.
+    usd_per_hour : float, optional
+        Of one GPU.
+
+    Returns
+    -------
+    read : Embedding
+
+    Notes
+    -----
+    No output layer and no decode; a pass keeps no cache, so that the pool limits nothing. A text beyond the budget is
+    read in chunks, where the engine cuts prompts.
+
+    Examples
+    --------
+    >>> import rooflinekit as rk
+    >>> d = rk.Deployment("qwen3-8b", "h100-sxm")
+    >>> read = embed(d, 512)
+    >>> read.texts, read.tokens_per_s > 512 / d.prefill(512).time_s
+    (16.0, True)
+    """
+    length = float(checked("tokens", tokens, minimum=1.0))  # type: ignore[arg-type]
+    profile, quick = load_engine(engine), deployment.with_(memory_check=False)
+    limits = capacity(deployment, engine=profile).limits
+    budget, most = limits.max_num_batched_tokens, limits.max_num_seqs
+    if length > budget and not profile.enable_chunked_prefill:
+        message = f"tokens={length:g}: {profile.id} takes {budget:,} in a pass and does not cut texts"
+        raise InvalidInputError(message)
+    texts = float(max(min(budget // length, most or budget), 1.0))
+    together, alone = (_passes_s(quick, profile, (length, float(budget), many)) for many in (texts, 1.0))
+    return Embedding(deployment, length, texts, together, alone, price_of(deployment, usd_per_hour))
+
+
+def _passes_s(deployment: Deployment, profile: EngineProfile, sizes: tuple[float, float, float]) -> float:
+    """Time the passes over texts: one, or the chunks of a text beyond the budget."""
+    length, budget, texts = sizes
+    starts = np.arange(0.0, length, budget)
+    chunks = Group(np.minimum(length - starts, budget), starts, texts, 0.0)
+    seconds = np.asarray(deployment.step(chunks, busy_s=_LOADED).time_s)
+    host = profile.step_host_s + profile.prefill_step_host_s + profile.sequence_host_s * texts
+    return float(np.sum(seconds + host)) + profile.request_host_s * (texts == 1.0)

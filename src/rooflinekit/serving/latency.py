@@ -1,0 +1,23 @@
+"""Latency: the mean and percentiles of one metric, however they were found."""
+
+from typing import NamedTuple
+
+from rooflinekit.serving.tally import Tally
+
+
+class Latency(NamedTuple):
+    """
+    Mean and percentiles of a latency. [s]
+
+    Percentiles that a closed form does not give are not-a-number.
+    """
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+    @classmethod
+    def of(cls, tally: Tally) -> "Latency":
+        """Take them from what a simulation counted."""
+        return cls(tally.mean, *(tally.percentile(percent) for percent in (50, 90, 99)))

@@ -1,0 +1,343 @@
+"""serve: what a server delivers under load, by the closed form where it is valid and by the simulation elsewhere."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+
+from rooflinekit import units
+from rooflinekit.errors import InvalidInputError
+from rooflinekit.phases.deployment import Deployment
+from rooflinekit.serving.arrivals import Closed, Lengths, Open, Trace, Traffic
+from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.latency import Latency
+from rooflinekit.serving.simulate import rules_of, simulate
+from rooflinekit.serving.steady_state import Found, Load, Model, closed_form, first_token_percentile
+from rooflinekit.specs.step import checked
+
+#: Up to this part of the rate that a server can carry the closed form's mean and p99 hold (the page on serving).
+MOST_UTILISATION = 0.8
+METHODS = ("auto", "closed form", "simulation")
+_PERCENTS = (50.0, 90.0, 99.0)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """
+    What a server delivers.
+
+    Attributes
+    ----------
+    time_to_first_token_s, time_per_output_token_s, end_to_end_s : Latency
+        Over requests, as clients see them: queue, scheduler and host in them.
+    inter_token_latency_s : Latency
+        Over gaps.
+    worst_gap_s : float
+        A step that carries the largest chunk: the longest gap that a reader sees without preemption. [s]
+    running : float
+        Mean number of decoding sequences.
+    mixed_share : float
+        Share of the steps that carry tokens of a prompt.
+    requests_per_s, output_tokens_per_s : float
+        Of all requests together.
+    most_requests_per_s : float
+        Rate that the server could carry. [request/s]
+    overloaded : bool
+        Whether more comes than that: latencies then grow without end and are infinite.
+    pool_requests : float
+        Requests of this length whose cache fits at once.
+    preemptions : int
+        Requests that lost their cache and were computed anew (a simulation counts them).
+    method, basis : str
+        How it was found; whose constants and profile.
+    """
+
+    deployment: Deployment
+    engine: EngineProfile
+    traffic: Traffic | Trace
+    time_to_first_token_s: Latency
+    time_per_output_token_s: Latency
+    inter_token_latency_s: Latency
+    end_to_end_s: Latency
+    worst_gap_s: float
+    running: float
+    mixed_share: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    most_requests_per_s: float
+    overloaded: bool
+    pool_requests: float
+    preemptions: int
+    method: str
+    basis: str
+
+    @property
+    def utilisation(self) -> float:
+        """Requests that come over those that the server could carry."""
+        return self.requests_per_s / self.most_requests_per_s
+
+    def __repr__(self) -> str:
+        """Give one line."""
+        if self.overloaded:
+            return f"overloaded: at most {self.most_requests_per_s:.3g} requests/s ({self.basis})"
+        first, each = self.time_to_first_token_s.mean, self.time_per_output_token_s.mean
+        times = f"TTFT {units.duration(first)}, TPOT {units.duration(each)}"
+        rate = f"{self.requests_per_s:.3g} of {self.most_requests_per_s:.3g} requests/s"
+        return f"{times}, {rate}, {self.running:.3g} running ({self.method}; {self.basis})"
+
+
+def serve(
+    deployment: Deployment,
+    *,
+    prompt_tokens: float | Lengths | None = None,
+    output_tokens: float | Lengths | None = None,
+    rate_per_s: float | None = None,
+    concurrency: int | None = None,
+    burstiness: float = 1.0,
+    requests: int | None = None,
+    trace: Trace | None = None,
+    engine: str | EngineProfile = "vllm",
+    cached_tokens: float = 0.0,
+    method: str = "auto",
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Serving:
+    """
+    Estimate what a server delivers: latencies as clients see them, throughput, and the rate that it could carry.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        What serves, on all its GPUs.
+    prompt_tokens, output_tokens : float or Lengths
+        Of each request: a number, or a distribution. [token]
+    rate_per_s : float
+        Requests that come, whatever the server does (open). [request/s]
+    concurrency : int
+        Requests that a client keeps in flight, all started together (closed); one of the two, or a `trace`.
+    burstiness : float
+        Of an open arrival: 1 is Poisson, less comes in bursts.
+    requests : int, optional
+        Of the run: 1,000 open, 10 x concurrency closed.
+    trace : Trace, optional
+        Requests of a file instead.
+    engine : str or EngineProfile
+        Whose scheduler, pool and host times.
+    cached_tokens : float
+        Prefix of every prompt that the cache already holds. [token]
+    method : {"auto", "closed form", "simulation"}
+        Auto takes the closed form within its validity, and simulates elsewhere.
+    seed : int
+        Of a simulation.
+
+    Returns
+    -------
+    serving : Serving
+
+    Raises
+    ------
+    InvalidInputError
+        Neither or both of rate and concurrency, a length or rate out of range, a request that the pool cannot hold.
+
+    Notes
+    -----
+    The closed form is valid for Poisson and closed arrivals of lengths that are not log-normal, where the pool holds
+    what runs, and open up to 80% of the rate that the server could carry.
+
+    Examples
+    --------
+    >>> import rooflinekit as rk
+    >>> d = rk.Deployment("llama-3.1-8b", "h100-sxm")
+    >>> rk.serve(d, prompt_tokens=2000, output_tokens=200, rate_per_s=4).overloaded
+    False
+    """
+    profile = load_engine(engine)
+    traffic = trace or _traffic(prompt_tokens, output_tokens, rate_per_s, concurrency, burstiness, requests)
+    if method not in METHODS:
+        message = f"method={method!r}: expected one of {', '.join(METHODS)}"
+        raise InvalidInputError(message)
+    checked("cached_tokens", cached_tokens)
+    plan = _Plan(deployment, profile, traffic, cached_tokens)
+    reason = plan.beyond
+    if plan.overloaded:
+        return plan.overload()
+    if method == "closed form" or (method == "auto" and not reason):
+        return plan.closed_form()
+    return plan.simulation(seed, progress, reason or "asked for")
+
+
+def _traffic(
+    prompt_tokens: float | Lengths | None,
+    output_tokens: float | Lengths | None,
+    rate_per_s: float | None,
+    concurrency: int | None,
+    burstiness: float,
+    requests: int | None,
+) -> Traffic:
+    if prompt_tokens is None or output_tokens is None or (rate_per_s is None) == (concurrency is None):
+        message = "give prompt_tokens, output_tokens, and one of rate_per_s (open) and concurrency (closed), or a trace"
+        raise InvalidInputError(message)
+    prompts, outputs = (
+        one if isinstance(one, Lengths) else Lengths(float(checked(name, one, minimum=1.0)))  # type: ignore[arg-type]
+        for name, one in (("prompt_tokens", prompt_tokens), ("output_tokens", output_tokens))
+    )
+    if rate_per_s is not None:
+        return Traffic(Open(rate_per_s, burstiness), prompts, outputs, requests or 1000)
+    closed = Closed(concurrency or 0)
+    return Traffic(closed, prompts, outputs, requests or 10 * closed.concurrency)
+
+
+class _Plan:
+    """One question: the load as numbers, the rate that the server could carry, and whether the closed form holds."""
+
+    def __init__(
+        self, deployment: Deployment, profile: EngineProfile, traffic: Traffic | Trace, cached_tokens: float
+    ) -> None:
+        self.deployment, self.profile, self.traffic = deployment.with_(memory_check=False), profile, traffic
+        self.prompt, self.output = _means(traffic)
+        if cached_tokens >= self.prompt:
+            message = f"cached_tokens={cached_tokens:g}: expected fewer than the prompt's {self.prompt:g}"
+            raise InvalidInputError(message)
+        self.cached = cached_tokens
+        self.rules = rules_of(deployment, profile, traffic.longest_tokens, cached_tokens / self.prompt)
+        self.pool = self.rules.pages * self.rules.page_tokens / (self.prompt + self.output)
+        self.model = Model(self.deployment, profile, self.rules)
+        self.most = self._most()
+
+    # ---- what the server could carry
+
+    def _most(self) -> float:
+        """Find the rate at which as many run as the pool and the engine allow."""
+        full = max(min(self.pool, self.rules.most_sequences), 1.0)
+        found = closed_form(self.model, self._load(concurrency=full * 1.02, requests=1e9))
+        cycle = float(found.time_to_first_token_s[0]) + (self.output - 1.0) * float(found.time_per_output_token_s[0])
+        return full / cycle
+
+    def _load(self, *, concurrency: float = np.nan, rate: float = np.nan, requests: float = np.inf) -> Load:
+        values = (self.prompt, self.output, concurrency, rate, requests, self.cached)
+        return Load(*(np.array([value], dtype=np.float64) for value in values))
+
+    @property
+    def rate(self) -> float | None:
+        """Requests that come per second; None for a closed client."""
+        if isinstance(self.traffic, Trace):
+            span = self.traffic.rows[-1].arrival_s - self.traffic.rows[0].arrival_s
+            return (self.traffic.requests - 1) / span if span else None
+        arrivals = self.traffic.arrivals
+        return arrivals.rate_per_s if isinstance(arrivals, Open) else None
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more comes than the server could carry."""
+        return isinstance(self.traffic, Traffic) and self.rate is not None and self.rate > self.most
+
+    @property
+    def beyond(self) -> str:
+        """Say why the closed form does not hold here; empty where it does."""
+        traffic = self.traffic
+        if isinstance(traffic, Trace):
+            return "a trace"
+        if traffic.in_flight is not None and traffic.in_flight > min(self.pool, self.rules.most_sequences):
+            return "more requests than run at once"
+        if "lognormal" in (traffic.prompt_tokens.kind, traffic.output_tokens.kind):
+            return "log-normal lengths"
+        if isinstance(traffic.arrivals, Open) and traffic.arrivals.burstiness != 1.0:
+            return "arrivals in bursts"
+        if self.rate is not None and self.rate > MOST_UTILISATION * self.most:
+            return f"above {MOST_UTILISATION:.0%} of what the server could carry"
+        return ""
+
+    # ---- answers
+
+    def closed_form(self) -> Serving:
+        """Answer by the closed form."""
+        traffic = self.traffic
+        if isinstance(traffic, Trace):
+            message = "method='closed form' needs rates and lengths, not a trace: simulate it"
+            raise InvalidInputError(message)
+        closed = float(traffic.in_flight) if traffic.in_flight else np.nan
+        load = self._load(concurrency=closed, rate=self.rate or np.nan, requests=float(traffic.requests))
+        found = closed_form(self.model, load)
+        first, each = self._first(found), float(found.time_per_output_token_s[0])
+        cycle = first.mean + (self.output - 1.0) * each
+        rate = self.rate or closed / cycle
+        mixed = float(min(found.prompts_per_step[0] * found.steps.chunks[0], 1.0))
+        step, long = float(found.steps.decode_s[0]), self._longest_step(found)
+        return self._serving(
+            first, Latency(each, each, each, each), _gaps(step, long, each, mixed),
+            Latency(cycle, *(part + (self.output - 1.0) * each for part in first[1:])),
+            worst_gap_s=long, running=float(found.running[0]), mixed_share=mixed, requests_per_s=rate,
+            method="closed form",
+        )  # fmt: skip
+
+    def _first(self, found: Found) -> Latency:
+        mean = float(found.time_to_first_token_s[0])
+        if self.rate is None:  # a closed run's percentiles depend on the burst that opens it
+            return Latency(mean, np.nan, np.nan, np.nan)
+        return Latency(mean, *(float(first_token_percentile(self.model, found, one)[0]) for one in _PERCENTS))
+
+    def _longest_step(self, found: Found) -> float:
+        new = min(self.prompt - self.cached, self.rules.token_budget)
+        alone = float(found.steps.decode_s[0])
+        chunk = float(found.steps.added_s[0]) / float(found.steps.chunks[0])
+        return alone + chunk if new else alone
+
+    def simulation(self, seed: int, progress: Callable[[int], None] | None, reason: str) -> Serving:
+        """Answer by the simulation."""
+        share = self.cached / self.prompt
+        seen = simulate(
+            self.deployment, self.traffic, engine=self.profile, seed=seed, cached_share=share, progress=progress
+        )
+        return replace(
+            self._serving(
+                Latency.of(seen.time_to_first_token_s), Latency.of(seen.time_per_output_token_s),
+                Latency.of(seen.inter_token_latency_s), Latency.of(seen.end_to_end_s), worst_gap_s=seen.worst_gap_s,
+                running=seen.mean_running, mixed_share=seen.mixed_share, requests_per_s=seen.requests_per_s,
+                method=f"simulation: {reason}",
+            ),
+            preemptions=seen.preemptions, output_tokens_per_s=seen.output_tokens_per_s,
+        )  # fmt: skip
+
+    def overload(self) -> Serving:
+        """Say that more comes than the server could carry."""
+        never = Latency(np.inf, np.inf, np.inf, np.inf)
+        serving = self._serving(
+            never, never, never, never, worst_gap_s=np.inf, running=min(self.pool, self.rules.most_sequences),
+            mixed_share=np.nan, requests_per_s=self.rate or np.nan, method="closed form",
+        )  # fmt: skip
+        return replace(serving, overloaded=True, output_tokens_per_s=self.most * self.output)
+
+    def _serving(
+        self,
+        first: Latency,
+        each: Latency,
+        gaps: Latency,
+        whole: Latency,
+        *,
+        worst_gap_s: float,
+        running: float,
+        mixed_share: float,
+        requests_per_s: float,
+        method: str,
+    ) -> Serving:
+        return Serving(
+            deployment=self.deployment, engine=self.profile, traffic=self.traffic, time_to_first_token_s=first,
+            time_per_output_token_s=each, inter_token_latency_s=gaps, end_to_end_s=whole, worst_gap_s=worst_gap_s,
+            running=running, mixed_share=mixed_share, requests_per_s=requests_per_s,
+            output_tokens_per_s=requests_per_s * self.output, most_requests_per_s=self.most, overloaded=False,
+            pool_requests=self.pool, preemptions=0, method=method,
+            basis=f"{self.deployment.timing.laws.basis}, {self.profile.id}",
+        )  # fmt: skip
+
+
+def _means(traffic: Traffic | Trace) -> tuple[float, float]:
+    if isinstance(traffic, Trace):
+        rows = traffic.rows
+        return sum(row.prompt_tokens for row in rows) / len(rows), sum(row.output_tokens for row in rows) / len(rows)
+    return traffic.prompt_tokens.mean, traffic.output_tokens.mean
+
+
+def _gaps(step_s: float, mixed_s: float, mean_s: float, share: float) -> Latency:
+    """Give the gaps: a step, or one with a chunk, each as often as it comes."""
+    return Latency(mean_s, *(mixed_s if ceil(share * 1e6) > (1.0 - one / 100.0) * 1e6 else step_s for one in _PERCENTS))
