@@ -30,11 +30,16 @@ if TYPE_CHECKING:
     from rooflinekit.serving.budget import budget
     from rooflinekit.serving.capacity import capacity
     from rooflinekit.serving.cost import cost
+    from rooflinekit.serving.dial import budget_curve
+    from rooflinekit.serving.disaggregation import Disaggregation, disaggregate
     from rooflinekit.serving.engine import list_engines, load_engine
+    from rooflinekit.serving.levers import Levers, levers
     from rooflinekit.serving.min_gpus import min_gpus
     from rooflinekit.serving.objectives import Objective, goodput, max_rate
     from rooflinekit.serving.serve import Serving, serve
     from rooflinekit.serving.simulate import simulate
+    from rooflinekit.serving.speculative import Speculation, speculate
+    from rooflinekit.serving.static_batch import StaticBatch, static_batch
     from rooflinekit.specs.catalog import list_devices, list_models, load_device, load_model
     from rooflinekit.specs.device import Device
     from rooflinekit.specs.efficiency import Efficiency
@@ -50,12 +55,14 @@ __all__ = [
     "Crossover",
     "Deployment",
     "Device",
+    "Disaggregation",
     "DoesNotFitError",
     "Efficiency",
     "Estimate",
     "Group",
     "InvalidInputError",
     "Lengths",
+    "Levers",
     "Measurement",
     "MissingFigureError",
     "Model",
@@ -66,9 +73,12 @@ __all__ = [
     "RooflinekitError",
     "Serving",
     "SpecError",
+    "Speculation",
+    "StaticBatch",
     "Traffic",
     "UnknownNameError",
     "budget",
+    "budget_curve",
     "capacity",
     "compare",
     "compare_devices",
@@ -76,7 +86,9 @@ __all__ = [
     "cost",
     "crossover_tokens",
     "diagnose",
+    "disaggregate",
     "goodput",
+    "levers",
     "list_devices",
     "list_engines",
     "list_models",
@@ -90,6 +102,8 @@ __all__ = [
     "read_trace",
     "serve",
     "simulate",
+    "speculate",
+    "static_batch",
 ]
 #: Where each public name lives: loaded when it is first asked for, so that the pytest plugin starts in no time.
 _HOMES = {
@@ -109,11 +123,16 @@ _HOMES = {
     "serving.budget": "budget",
     "serving.capacity": "capacity",
     "serving.cost": "cost",
+    "serving.dial": "budget_curve",
+    "serving.disaggregation": "Disaggregation disaggregate",
     "serving.engine": "list_engines load_engine",
+    "serving.levers": "Levers levers",
     "serving.min_gpus": "min_gpus",
     "serving.objectives": "Objective goodput max_rate",
     "serving.serve": "Serving serve",
     "serving.simulate": "simulate",
+    "serving.speculative": "Speculation speculate",
+    "serving.static_batch": "StaticBatch static_batch",
     "specs.catalog": "list_devices list_models load_device load_model",
     "specs.device": "Device",
     "specs.efficiency": "Efficiency",

@@ -18,7 +18,7 @@ class Link(NamedTuple):
 
     def transfer_s(self, kv_bytes: float, prompts_per_s: float) -> float:
         """
-        Send one prompt's K and V where so many prompts come: latency, queue for the wire, and the wire less the overlap.
+        Send one prompt's K and V where so many prompts come: latency, queue for the wire, the wire less the overlap.
 
         Examples
         --------

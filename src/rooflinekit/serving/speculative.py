@@ -313,10 +313,9 @@ def _seconds(deployment: Deployment, group: Group) -> Values:
     return timing.total_s(features(timing.plan.features, (group,)), _LOADED)
 
 
-def checked_acceptance(acceptance: float) -> float:
+def checked_acceptance(acceptance: object) -> float:
     """Return an acceptance, or say that it is a chance."""
-    number = isinstance(acceptance, int | float) and not isinstance(acceptance, bool)
-    if not number or not 0.0 <= acceptance <= 1.0:
+    if isinstance(acceptance, bool) or not isinstance(acceptance, int | float) or not 0.0 <= acceptance <= 1.0:
         message = f"acceptance={acceptance!r}: expected a number from 0 to 1, the part of drafted tokens that is kept"
         raise InvalidInputError(message)
     return float(acceptance)
