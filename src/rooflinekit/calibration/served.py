@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,8 +58,8 @@ class Recipe:
     def deployment(self) -> Deployment:
         """What served."""
         one = self.rows.iloc[0]
-        choices = {name: one[name] for name in ("weights", "kv_cache") if one[name]}
-        layout = {name: int(one[name]) for name in _RECIPE[7:11]}
+        choices: dict[str, Any] = {name: one[name] for name in ("weights", "kv_cache") if one[name]}
+        layout: dict[str, Any] = {name: int(one[name]) for name in _RECIPE[7:11]}
         return Deployment(one["model"], one["device"], engine=one["engine"], memory_check=False, **choices, **layout)
 
     @cached_property
@@ -111,9 +111,11 @@ class Recipe:
     def simulated(self, host: HostTimes, row: int) -> tuple[float, float]:
         """Give the same of one row by the simulation."""
         one = self.rows.iloc[row]
-        lengths = (Lengths.ranged(float(one[name]), _LEAST_PART) for name in ("prompt_tokens", "output_tokens"))
+        prompts, outputs = (
+            Lengths.ranged(float(one[name]), _LEAST_PART) for name in ("prompt_tokens", "output_tokens")
+        )
         concurrency = int(one["concurrency"])
-        traffic = Traffic(Closed(concurrency), *lengths, requests=_ROUNDS * concurrency)
+        traffic = Traffic(Closed(concurrency), prompts, outputs, requests=_ROUNDS * concurrency)
         seen = simulate(self.deployment, traffic, engine=self.with_host(host))
         return seen.time_per_output_token_s.mean, seen.time_to_first_token_s.mean
 
@@ -190,7 +192,13 @@ def fit_host(known: Sequence[Recipe]) -> HostTimes:
 
     start = np.array([getattr(_START, name) for name in free]) / most
     found = least_squares(
-        misfit, start, bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.1, diff_step=0.05, max_nfev=_EVALUATIONS
+        misfit,
+        start,
+        bounds=(0.0, 1.0),
+        loss="soft_l1",
+        f_scale=0.1,
+        diff_step=[0.05] * len(free),
+        max_nfev=_EVALUATIONS,
     )
     return host(found.x)
 

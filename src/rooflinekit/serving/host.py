@@ -57,5 +57,5 @@ def with_host_s(
     captured = profile.graphs == "pieces" and np.asarray(tokens) <= (profile.graph_max_tokens or 0)
     launched = np.where(carries & ~np.asarray(captured), profile.eager_layer_s * layers.all, 0.0)
     added = profile.step_host_s + profile.mixture_layer_s * layers.experts
-    added = added + profile.sequence_host_s * np.asarray(sequences)
-    return np.asarray(np.maximum(device_s, launched) + added + profile.prefill_step_host_s * carries)
+    for_sequences = profile.sequence_host_s * np.asarray(sequences)
+    return np.asarray(np.maximum(device_s, launched) + added + for_sequences + profile.prefill_step_host_s * carries)

@@ -153,7 +153,7 @@ def serve(
     False
     """
     profile = load_engine(engine)
-    traffic = trace or _traffic(prompt_tokens, output_tokens, rate_per_s, concurrency, burstiness, requests)
+    traffic = trace or _traffic((prompt_tokens, output_tokens), rate_per_s, concurrency, burstiness, requests)
     if method not in METHODS:
         message = f"method={method!r}: expected one of {', '.join(METHODS)}"
         raise InvalidInputError(message)
@@ -168,19 +168,18 @@ def serve(
 
 
 def _traffic(
-    prompt_tokens: float | Lengths | None,
-    output_tokens: float | Lengths | None,
+    lengths: tuple[float | Lengths | None, float | Lengths | None],
     rate_per_s: float | None,
     concurrency: int | None,
     burstiness: float,
     requests: int | None,
 ) -> Traffic:
-    if prompt_tokens is None or output_tokens is None or (rate_per_s is None) == (concurrency is None):
+    if None in lengths or (rate_per_s is None) == (concurrency is None):
         message = "give prompt_tokens, output_tokens, and one of rate_per_s (open) and concurrency (closed), or a trace"
         raise InvalidInputError(message)
     prompts, outputs = (
         one if isinstance(one, Lengths) else Lengths(float(checked(name, one, minimum=1.0)))  # type: ignore[arg-type]
-        for name, one in (("prompt_tokens", prompt_tokens), ("output_tokens", output_tokens))
+        for name, one in zip(("prompt_tokens", "output_tokens"), lengths, strict=True)
     )
     if rate_per_s is not None:
         return Traffic(Open(rate_per_s, burstiness), prompts, outputs, requests or 1000)

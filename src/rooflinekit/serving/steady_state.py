@@ -114,7 +114,7 @@ class Model:
         together = np.maximum(self.rules.token_budget / new, 1.0)
         size = np.minimum(new, self.rules.token_budget)
         cases = Cases(*(value[None, :] for value in (size, load.cached_tokens, together, np.ones_like(new))))
-        return self._seconds(cases, load.prompt_tokens + load.output_tokens / 2.0, running / 2.0)[0]
+        return np.asarray(self._seconds(cases, load.prompt_tokens + load.output_tokens / 2.0, running / 2.0)[0])
 
     def _together(self, new: Values, added: Values, prompts: Values) -> Values:
         """Give what a prompt adds where several may come in one step, as many as a Poisson number says.
@@ -124,7 +124,8 @@ class Model:
         count = np.arange(1.0, _TOGETHER + 1.0)[:, None]
         chance = np.exp(-prompts) * np.cumprod(prompts / count, axis=0) * (new * count <= self.rules.token_budget)
         came = (chance * count).sum(axis=0)
-        return np.divide((chance * added).sum(axis=0), came, out=np.full_like(came, np.nan), where=came > 0)
+        mean = np.divide((chance * added).sum(axis=0), came, out=np.full_like(came, np.nan), where=came > 0)
+        return np.asarray(mean)
 
 
 class Wait(NamedTuple):

@@ -140,8 +140,8 @@ def is_listed(kind: Kind, name: str) -> bool:
 
     Examples
     --------
-    >>> is_listed(MODELS, "meta-llama/Llama-3.1-8B"), is_listed(MODELS, "my-org/my-model"), is_listed(DEVICES, "NVIDIA H200")
-    (True, False, True)
+    >>> [is_listed(MODELS, name) for name in ("meta-llama/Llama-3.1-8B", "my-org/my-model")]
+    [True, False]
     """
     return not is_path(name) and (name in _paths(kind) or len(_candidates(kind, name)) == 1)
 
