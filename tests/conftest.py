@@ -14,7 +14,7 @@ settings.load_profile("suite")
 
 def pytest_addoption(pluginmanager):
     """Collect *.roofline.yaml files where rooflinekit is on the path but not installed: it has no entry point there."""
-    if not pluginmanager.is_registered(plugin):
+    if not pluginmanager.has_plugin("rooflinekit"):
         pluginmanager.register(plugin, "rooflinekit")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("src", "hardware_db", "model_configs", "tests", "pyproject.toml")
+PARTS = ("src", "hardware_db", "model_configs", "tests", "examples", "pyproject.toml")
 FAILED = 1  # pytest's status when tests ran and some failed; a collection error has another
 
 
@@ -43,6 +43,9 @@ ROWS = "src/rooflinekit/operators/forward"
 FIT, CALIBRATE = "tests/calibration/test_fit.py", "tests/calibration/test_calibrate.py"
 ENTRIES, CHOICE = "tests/calibration/test_entries.py", "tests/roofline/test_laws.py"
 CALIBRATION, LAWS = "src/rooflinekit/calibration", "src/rooflinekit/roofline/laws.py"
+FORMATS, BENCH = "src/rooflinekit/measurements/formats", "tests/measurements/test_llama_bench.py"
+OFFLINE, OLLAMA = "tests/measurements/test_vllm_offline.py", "tests/measurements/test_ollama.py"
+COMPARE, DIAGNOSE = "tests/calibration/test_compare.py", "tests/calibration/test_diagnose.py"
 LINTER = "tests/specs/test_hardware_db.py::test_every_shipped_device_passes_the_linter"
 
 MUTANTS = (
@@ -202,8 +205,8 @@ MUTANTS = (
         "10",
         "every token through all experts, as in a dense layer",
         f"{ROWS}/feedforward.py",
-        "matmul_flops(block.experts_per_token, matrices, 1)",
-        "matmul_flops(block.experts, matrices, 1)",
+        '"flops": {TOKENS: matmul_flops(chosen, matrices, 1)}',
+        '"flops": {TOKENS: matmul_flops(block.experts, matrices, 1)}',
         (f"{FORWARD}::test_linear_layers_do_two_operations_an_active_parameter_and_token",),
     ),
     Mutant(
@@ -541,6 +544,86 @@ MUTANTS = (
         "else _unknown(outer, inner, stated)",
         'else "llama"',
         (f"{REFUSALS}::test_an_unknown_type_is_told_the_nearest",),
+    ),
+    Mutant(
+        "25",
+        "a test of prompt and output read as output alone",
+        f"{FORMATS}/llama_bench.py",
+        'return "total_tokens_per_s"',
+        'return "output_tokens_per_s"',
+        (f"{BENCH}::test_a_mixed_test_is_neither_phase",),
+    ),
+    Mutant(
+        "25",
+        "tokens per second of vLLM's throughput, prompts and all, taken for output",
+        f"{FORMATS}/vllm_throughput.py",
+        '"tokens_per_second": "total_tokens_per_s"',
+        '"tokens_per_second": "output_tokens_per_s"',
+        (f"{OFFLINE}::test_each_figure_is_the_files_own",),
+    ),
+    Mutant(
+        "25",
+        "a rate of prompt and output compared with a decode step",
+        f"{CALIBRATION}/compare.py",
+        '"output_tokens_per_s": _decode_rate,',
+        '"output_tokens_per_s": _decode_rate, "total_tokens_per_s": lambda one, *rest: _token(one, *rest),',
+        (f"{COMPARE}::test_prompt_and_output_tokens_are_never_added",),
+    ),
+    Mutant(
+        "26",
+        "Ollama's first token counted as a decode step",
+        f"{FORMATS}/ollama.py",
+        "count=run.output_tokens - 1",
+        "count=run.output_tokens",
+        (f"{OLLAMA}::test_values",),
+    ),
+    Mutant(
+        "26",
+        "llama-server's first token counted as a decode step",
+        f"{FORMATS}/llama_server.py",
+        "count=None if drafted else tokens - 1",
+        "count=None if drafted else tokens",
+        ("tests/measurements/test_llama_server.py::test_values",),
+    ),
+    Mutant(
+        "26",
+        "GuideLLM's time per output token taken for vLLM's",
+        f"{FORMATS}/guidellm.py",
+        '"time_per_output_token_ms": ("request_per_token_s", MILLI)',
+        '"time_per_output_token_ms": ("time_per_output_token_s", MILLI)',
+        (f"{COMPARE}::test_tpot_is_mapped_by_tool",),
+    ),
+    Mutant(
+        "26",
+        "a whole request over its tokens compared with a decode step",
+        f"{CALIBRATION}/compare.py",
+        '"request_per_token_s": _per_token,',
+        '"request_per_token_s": _token,',
+        (f"{COMPARE}::test_b27_both_definitions_of_tpot",),
+    ),
+    Mutant(
+        "28",
+        "a measurement faster than the floor compared as any other",
+        f"{CALIBRATION}/compare.py",
+        "return self.measured_s < self.floor_s",
+        "return self.measured_s < 0.0 * self.floor_s",
+        (f"{COMPARE}::test_faster_than_the_floor_is_a_fault",),
+    ),
+    Mutant(
+        "28",
+        "a step below its floor that other figures contradict diagnosed as usual",
+        f"{CALIBRATION}/diagnose.py",
+        "if any(one.observed < _BELOW * one.floor for one in symptoms):",
+        "if not symptoms:",
+        (f"{DIAGNOSE}::test_one_time_below_its_floor",),
+    ),
+    Mutant(
+        "28",
+        "a rate above a measured ceiling called a fault",
+        f"{CALIBRATION}/compare_kernels.py",
+        'if one.ceilings.described == "measured":',
+        'if one.ceilings.described == "datasheet":',
+        ("tests/calibration/test_compare_kernels.py::test_a_rate_above_a_measured_ceiling_is_no_fault",),
     ),
 )
 

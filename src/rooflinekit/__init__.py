@@ -28,17 +28,19 @@ if TYPE_CHECKING:
     from rooflinekit.phases.request import Request
     from rooflinekit.serving.arrivals import Closed, Lengths, Open, Traffic, read_trace
     from rooflinekit.serving.budget import budget
+    from rooflinekit.serving.candidates import candidates
     from rooflinekit.serving.capacity import capacity
     from rooflinekit.serving.cost import cost
     from rooflinekit.serving.dial import budget_curve
     from rooflinekit.serving.disaggregation import Disaggregation, disaggregate
+    from rooflinekit.serving.embedding import Embedding, embed
     from rooflinekit.serving.engine import list_engines, load_engine
     from rooflinekit.serving.levers import Levers, levers
     from rooflinekit.serving.min_gpus import min_gpus
     from rooflinekit.serving.objectives import Objective, goodput, max_rate
     from rooflinekit.serving.serve import Serving, serve
     from rooflinekit.serving.simulate import simulate
-    from rooflinekit.serving.speculative import Speculation, speculate
+    from rooflinekit.serving.speculative import Speculation, speculate, speculation_table
     from rooflinekit.serving.static_batch import StaticBatch, static_batch
     from rooflinekit.specs.catalog import list_devices, list_models, load_device, load_model
     from rooflinekit.specs.device import Device
@@ -58,6 +60,7 @@ __all__ = [
     "Disaggregation",
     "DoesNotFitError",
     "Efficiency",
+    "Embedding",
     "Estimate",
     "Group",
     "InvalidInputError",
@@ -79,6 +82,7 @@ __all__ = [
     "UnknownNameError",
     "budget",
     "budget_curve",
+    "candidates",
     "capacity",
     "compare",
     "compare_devices",
@@ -87,6 +91,7 @@ __all__ = [
     "crossover_tokens",
     "diagnose",
     "disaggregate",
+    "embed",
     "goodput",
     "levers",
     "list_devices",
@@ -103,6 +108,7 @@ __all__ = [
     "serve",
     "simulate",
     "speculate",
+    "speculation_table",
     "static_batch",
 ]
 #: Where each public name lives: loaded when it is first asked for, so that the pytest plugin starts in no time.
@@ -121,17 +127,19 @@ _HOMES = {
     "phases.request": "Request",
     "serving.arrivals": "Closed Lengths Open Traffic read_trace",
     "serving.budget": "budget",
+    "serving.candidates": "candidates",
     "serving.capacity": "capacity",
     "serving.cost": "cost",
     "serving.dial": "budget_curve",
     "serving.disaggregation": "Disaggregation disaggregate",
+    "serving.embedding": "Embedding embed",
     "serving.engine": "list_engines load_engine",
     "serving.levers": "Levers levers",
     "serving.min_gpus": "min_gpus",
     "serving.objectives": "Objective goodput max_rate",
     "serving.serve": "Serving serve",
     "serving.simulate": "simulate",
-    "serving.speculative": "Speculation speculate",
+    "serving.speculative": "Speculation speculate speculation_table",
     "serving.static_batch": "StaticBatch static_batch",
     "specs.catalog": "list_devices list_models load_device load_model",
     "specs.device": "Device",

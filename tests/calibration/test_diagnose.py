@@ -129,7 +129,8 @@ def test_a_cold_start_from_four_counters():
     assert prefill.expected == pytest.approx(seconds(thought.prefill(11)))
     assert step.expected == pytest.approx(seconds(thought.decode(560)))
     assert prefill.floor == pytest.approx(thought.prefill(11).floor_s)
-    assert (prefill.basis, step.basis) == ("prefill of 11 tokens", "step of 1 sequence at 560 tokens")
+    assert prefill.basis == "prefill of 11 tokens: 15.1 GB, memory-bound"
+    assert step.basis == "step of 1 sequence at 560 tokens: 15.0 GB, memory-bound"
 
 
 def test_deviations_are_in_standard_deviations():
@@ -214,7 +215,7 @@ def test_a_cached_prefix_that_is_known_is_no_fault():
     one = rk.Measurement(quantity="prefill_time_s", value=0.08, prompt_tokens=45, cached_tokens=32, batch=1)
     (symptom,) = rk.diagnose([one], GB10).symptoms
     assert symptom.expected == pytest.approx(seconds(GB10.prefill(45, cached_tokens=32)))
-    assert symptom.basis == "prefill of 45 tokens after 32 cached"
+    assert symptom.basis.startswith("prefill of 45 tokens after 32 cached: 15.3 GB, memory-bound")
 
 
 def test_the_busiest_window_of_a_log_counts():
@@ -256,3 +257,57 @@ def _judge(found, count):
     assert among.mean() >= 0.95
     assert first.min() >= 0.6
     assert found.loc["none", "none"] >= 0.95 * count
+
+
+def served(prompt, **seen):
+    """Give a run of many requests whose prompts are `prompt` tokens in the mean."""
+    how = {"inter_token_latency_s": "p99", "time_to_first_token_s": "median", "time_per_output_token_s": "mean"}
+    facts = {"prompt_tokens": prompt, "output_tokens": 64.0, "concurrency": 16.0, "requests": 160.0}
+    return [rk.Measurement(quantity=name, value=value, statistic=how[name], **facts) for name, value in seen.items()]
+
+
+@pytest.mark.parametrize(("prompt", "unusual"), [(203.0, True), (203.4, False)], ids=["equal lengths", "varied"])
+def test_a_longer_prompt_may_be_in_the_longest_gap(prompt, unusual):
+    """A mean that is no whole number is of prompts that differ: the p99 of the gaps may carry a longer one."""
+    (case,) = read_cases(served(prompt, time_per_output_token_s=0.01), CARD)
+    full = seconds(CARD.step((2048, 0, 1), (1, case.context_tokens, 15)))
+    clean = {name: float(case.clean[name]) for name in ("ttft_s", "step_s")}
+    found = rk.diagnose(
+        served(prompt, time_to_first_token_s=clean["ttft_s"], time_per_output_token_s=clean["step_s"],
+               inter_token_latency_s=0.9 * full), CARD,
+    )  # fmt: skip
+    (gap,) = [one for one in found.symptoms if one.name == "gap_p99_s"]
+    assert gap.observed > 2 * gap.expected
+    assert (gap.deviations > 3, not found.healthy) == (unusual, unusual)
+
+
+def test_far_off_within_a_wide_spread_is_not_called_usual():
+    """405B on eight H100 of another engine's constants: 1.7 times off is no rarity there, 3.3 times is not usual."""
+    thought = rk.Deployment(
+        "llama-3.1-405b", "h100-sxm", weights="fp8", tensor_parallel=8, engine="vllm", memory_check=False
+    )
+    facts = {"batch": 128, "prompt_tokens": 2048, "output_tokens": 2048}
+    expected = (
+        rk.diagnose([rk.Measurement(quantity="batch_latency_s", value=100.0, **facts)], thought).symptoms[0].expected
+    )
+    for ratio, beginning in ((1.3, "nothing unusual"), (3.0, "cannot tell: whole request")):
+        one = rk.Measurement(quantity="batch_latency_s", value=ratio * expected, **facts)
+        assert rk.diagnose([one], thought).verdict.startswith(beginning)
+
+
+def test_a_whole_batch_shows_no_cold_start():
+    """Where only the whole was timed, the wait before a prefill is no candidate."""
+    one = rk.Measurement(quantity="batch_latency_s", value=100.0, batch=16, prompt_tokens=2048, output_tokens=128)
+    assert "cold start" not in {one.cause for one in rk.diagnose([one], GB10).findings}
+
+
+def test_the_larger_of_two_faults_is_named_first():
+    """A first token 200 times late and steps 3.4 times late: the wait is named, and a second cause behind it."""
+    seen = {"prompt_tokens": 26, "output_tokens": 290, "batch": 1}
+    step = seconds(GB10.decode(26 + 144.5))
+    found = rk.diagnose([
+        rk.Measurement(quantity="prefill_time_s", value=200 * seconds(GB10.prefill(26)), **seen),
+        rk.Measurement(quantity="decode_step_s", value=1.5 * step, **seen),
+    ], GB10)  # fmt: skip
+    assert found.cause == "cold start"
+    assert "so a second cause is likely" in found.verdict

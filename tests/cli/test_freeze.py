@@ -32,6 +32,17 @@ def test_what_is_written_passes(rooflinekit, tmp_path):
     assert all(compare(row, deployment).within for row in whole.rows)
 
 
+def test_a_layout_is_written(rooflinekit, tmp_path):
+    """Degrees are settings of the file, and what is read back is the same layout."""
+    path = tmp_path / "pair.roofline.yaml"
+    line = "freeze qwen3-8b h200-sxm --tensor-parallel 2 --pipeline-parallel 2"
+    assert rooflinekit(f"{line} --write {path}").exit_code == 0
+    whole, deployment = load_reference_file(path)
+    assert "settings: {tensor_parallel: 2, pipeline_parallel: 2}\n" in path.read_text()
+    assert deployment.layout.layout == "TP2 PP2"
+    assert all(compare(row, deployment).within for row in whole.rows)
+
+
 def test_a_model_from_standard_input_is_written_out(rooflinekit, tmp_path):
     """What came through a pipe has no name, so its keys go into the file."""
     path = tmp_path / "plan.roofline.yaml"

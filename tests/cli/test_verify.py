@@ -24,6 +24,13 @@ def test_commands_for_programs(rooflinekit):
     assert row["command"].startswith("llama-batched-bench -m MODEL.gguf ")
 
 
+def test_a_layout_for_programs(rooflinekit):
+    """The options of the layout reach the commands."""
+    line = "verify qwen3-30b-a3b h200-sxm --tensor-parallel 2 --expert-parallel 2 --format json"
+    first, *_ = json.loads(rooflinekit(line).stdout)
+    assert " --tensor-parallel-size 2 --enable-expert-parallel " in first["command"]
+
+
 def test_bad_input(rooflinekit):
     """Sizes are whole and not nought."""
     for line, part in {

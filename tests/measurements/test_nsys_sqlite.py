@@ -138,3 +138,18 @@ def test_what_is_no_database(export, tmp_path):
     held = export(many).read_bytes()
     with pytest.raises(InvalidInputError, match=r"cannot be read .* it is cut or broken"):
         read("cut.sqlite", content=held[: len(held) // 2])
+
+
+def test_a_kernel_that_is_named_as_another_tools_table(export):
+    """The text llama_bench in an export of nsys is a name, no table of llama-bench."""
+    name = "UPDATE StringIds SET value = 'CREATE TABLE llama_bench' WHERE id = 1;"
+    reading = read(export(more=name))
+    assert reading.format == "nsys-sqlite"
+    assert {one.name for one in reading.records} == {"CREATE TABLE llama_bench", "void softmax(float *)", ""}
+
+
+def test_llama_benchs_own_database(export):
+    """Its SQL, loaded into a database: refused as the SQL is, with the way to the rows."""
+    path = export((), tables="CREATE TABLE IF NOT EXISTS llama_bench (\n  build_commit TEXT, n_prompt INTEGER);")
+    with pytest.raises(InvalidInputError, match=r"is llama-bench's SQL.*run `llama-bench -o jsonl`"):
+        read(path)

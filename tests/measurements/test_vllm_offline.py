@@ -78,6 +78,7 @@ def test_several_objects_are_several_runs():
 # fmt: off
 BROKEN = [
     # content                                          text of the error
+    ((FILES / "throughput_failed.json").read_text(),   "line 1: holds an error and no measured value: the run failed"),
     ('{"error": "Failed"}',                            "holds an error and no measured value: the run failed"),
     (json.dumps(THROUGHPUT | {"num_requests": 0}),     "without a record: 1 x a run without a request"),
     (json.dumps(THROUGHPUT | {"num_requests": None}),  "`num_requests` = None: expected a number"),

@@ -133,6 +133,67 @@ def test_formats_become_flags():
     assert not {"--quantization", "--kv-cache-dtype", "--dtype"} & flags(commands()[0].command).keys()
 
 
+# fmt: off
+LAYOUTS = [
+    # layout                                              flags of vLLM
+    ({"tensor_parallel": 2},                              {"--tensor-parallel-size": "2"}),
+    ({"pipeline_parallel": 4},                            {"--pipeline-parallel-size": "4"}),
+    ({"tensor_parallel": 2, "pipeline_parallel": 2},      {"--tensor-parallel-size": "2",
+                                                           "--pipeline-parallel-size": "2"}),
+    ({"tensor_parallel": 4, "expert_parallel": 4},        {"--tensor-parallel-size": "4",
+                                                           "--enable-expert-parallel": None}),
+    ({"data_parallel_attention": 2, "expert_parallel": 2}, {"--data-parallel-size": "2",
+                                                            "--enable-expert-parallel": None}),
+    ({},                                                  {}),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("layout", "expected"), LAYOUTS, ids=[str(layout) for layout, _ in LAYOUTS])
+def test_a_layout_becomes_flags_of_every_engine_that_starts(layout, expected):
+    """Both latencies and the server run on as many devices as the estimate; the clients know nothing of it."""
+    found = commands("qwen3-30b-a3b", "h200-sxm", **layout)
+    known = {flag for _, flags_of in LAYOUTS for flag in flags_of}
+    for one in found[:3]:
+        assert {name: value for name, value in flags(one.command).items() if name in known} == expected
+    assert not known & flags(found[3].command).keys()
+
+
+def test_experts_that_vllm_would_divide_otherwise_are_said():
+    """No flag of vLLM makes two groups of experts of four ranks."""
+    d = rk.Deployment("qwen3-30b-a3b", "h200-sxm", tensor_parallel=4, expert_parallel=2)
+    assert d.verify_commands(512, 8)[0].expects.endswith(
+        "; vLLM divides whole experts among all 4 ranks, estimated is TP4 EP2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "bench", "server"),
+    [
+        ({"pipeline_parallel": 2}, "-sm layer -ts 1/1 -r 10", "-sm layer -ts 1,1 --port 8080"),
+        ({"tensor_parallel": 4}, "-sm row -ts 1/1/1/1 -r 10", "-sm row -ts 1,1,1,1 --port 8080"),
+    ],
+)
+def test_llama_cpp_splits_layers_or_rows(layout, bench, server):
+    """llama-bench separates the parts with slashes, the server with commas."""
+    first, second, started, _ = commands("llama-3.1-70b", "rtx-3090", weights="q4_k_m", memory_check=False, **layout)
+    assert bench in first.command
+    assert bench in second.command
+    assert started.command.endswith(server)
+
+
+def test_a_layout_that_llama_cpp_lacks_is_refused():
+    """Layers and rows at once have no flag."""
+    with pytest.raises(InvalidInputError, match=r"TP2 PP2: llama\.cpp divides layers"):
+        commands("llama-3.1-70b", "rtx-3090", weights="q4_k_m", tensor_parallel=2, pipeline_parallel=2)
+
+
+def test_another_engines_server_is_told_its_layout():
+    """How it is started is its own business, on how many devices is ours."""
+    first = commands("qwen3-8b", "h200-sxm", engine="sglang", tensor_parallel=2)[0]
+    assert first.expects.endswith("; a server of sglang on 2 devices (TP2) listens on port 8000")
+
+
 def test_more_than_a_pass_holds():
     """One long prompt is estimated in passes of the budget; several prompts as one pass, which is said."""
     d = rk.Deployment("llama-3.1-8b", "h200-sxm")

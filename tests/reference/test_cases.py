@@ -8,6 +8,7 @@ import pytest
 
 import rooflinekit as rk
 from rooflinekit.operators.moe import distinct_experts
+from rooflinekit.serving.capacity import capacity
 
 GIB = 1024**3
 
@@ -39,6 +40,26 @@ def test_b2_tokens_that_fit(free_gib, tokens, blocks):
     fit = free_gib * GIB / deployment.kv_bytes_per_token
     assert fit == pytest.approx(tokens, abs=1)
     assert fit == pytest.approx(16 * blocks, rel=2e-3)
+
+
+@pytest.mark.parametrize(("budget", "logged_gib"), [(20_000, 3.81), (29_000, 2.89)])
+def test_b2_free_memory_depends_on_the_token_budget(budget, logged_gib):
+    """At 0.90 of 23.6 GiB the weights leave 6.6 GiB; a pass of 20,000 or 29,000 tokens leaves 3.8 or 2.9 of them."""
+    deployment = deploy("llama-3.1-8b", "rtx-3090")
+    found = capacity(deployment, engine="vllm-0.10", max_num_batched_tokens=budget, gpu_memory_utilization=0.9)
+    naive = 0.9 * deployment.device.memory_bytes - deployment.weights_bytes
+    assert naive / GIB == pytest.approx(6.64, abs=5e-3)
+    assert found.pool_bytes / GIB == pytest.approx(logged_gib, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "length", "fits"), [(3.81, 29_000, True), (2.89, 29_000, False), (2.89, 20_000, True)]
+)
+def test_b2_a_length_that_no_cache_holds(free_gib, length, fits):
+    """23,675 tokens refuse a request of 29,000."""
+    deployment = deploy("llama-3.1-8b", "rtx-3090")
+    found = capacity(deployment, engine="vllm-0.10", kv_bytes=free_gib * GIB, max_model_len=length)
+    assert (found.max_concurrency >= 1) is fits
 
 
 # ---- B4: jranaraki/vllm-fit issue 14
@@ -188,6 +209,15 @@ def test_b18_ceiling_of_6_4_gigabytes(bandwidth, ideal, at_85_percent):
     assert 0.85 * ceiling == pytest.approx(at_85_percent)
 
 
+def test_b18_tensor_parallel_divides_the_weights():
+    """Two chips read half of the weights each, at their own 288 GB/s: the ceiling doubles, as at 576 on one."""
+    chip = {"bandwidth_gb_per_s": 288, "peak_dense_tflops": {"bf16": 100, "fp8": 100}}
+    one = deploy("qwen2.5-7b", chip, weights="fp8", efficiency="datasheet")
+    both = one.with_(tensor_parallel=2, interconnect={"one_way_gb_per_s": 32})
+    assert both.decode(0).weight_bytes / one.decode(0).weight_bytes == pytest.approx(0.5, abs=2e-3)
+    assert both.decode_ceiling_tokens_per_s / one.decode_ceiling_tokens_per_s == pytest.approx(2.0, abs=0.01)
+
+
 def test_b18_a_rate_above_the_ceiling_is_a_measuring_fault():
     """77.4 tokens/s where 69 are the limit: flagged beside the prediction, and the verdict of a diagnosis."""
     lump = {"summary": {"parameters": 70_600_000_000, "layers": 80, "kv_heads": 8, "head_dim": 128}}
@@ -241,6 +271,47 @@ def test_b21_weight_only_int4_gains_at_small_batch_alone():
     assert plain.prefill(3_000).time_s / awq.prefill(3_000).time_s == pytest.approx(1.0, abs=0.01)
 
 
+# ---- B23: turboderp-org/exllamav2 issue 734; exllamav3 issue 295
+
+
+def test_b23_a_prompt_sends_two_messages_a_layer():
+    """Llama-3.3-70B on two ranks: 2 x 80 x 8,192 x 2 bytes, 2.6 MB a token; between stages a state and a residual."""
+    two = deploy("llama-3.3-70b", "rtx-3090", weights="int4-g32", tensor_parallel=2)
+    assert two.prefill(4_096).message_bytes / 4_096 == pytest.approx(2 * 80 * 8_192 * 2, rel=0.01)
+    staged = deploy("llama-3.3-70b", "rtx-3090", weights="int4-g32", pipeline_parallel=2)
+    assert staged.prefill(4_096).message_bytes / 4_096 == 2 * 8_192 * 2
+
+
+# fmt: off
+B23 = [
+    # link, one way             without messages the prefill would be so many times as fast
+    ({"one_way_gb_per_s": 4.0}, 2.0),    # PCIe 3.0 x4 or a chipset's lanes: the reports' machines
+    ({"one_way_gb_per_s": 50},  1.0),    # an NVLink bridge
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("link", "times"), B23)
+def test_b23_without_messages_a_slow_link_is_wrong_by_a_factor(link, times):
+    """Over slow PCIe the messages take more than half of a long prompt, and splitting layers is quicker."""
+    two = deploy("llama-3.3-70b", "rtx-3090", weights="int4-g32", tensor_parallel=2, interconnect=link).prefill(4_096)
+    alone_s = two.time_s - two.parts["communication"]
+    staged = deploy("llama-3.3-70b", "rtx-3090", weights="int4-g32", pipeline_parallel=2).prefill(4_096)
+    assert times < two.time_s / alone_s < times + 1.5
+    assert (two.time_s > staged.time_s) == (times == 2.0)
+
+
+def test_b23_the_first_token_comes_later_with_tensor_parallelism():
+    """27B on two cards behind slow PCIe, served: a long prompt divided by products takes longer than by layers."""
+    load = {"prompt_tokens": 16_000, "output_tokens": 100, "rate_per_s": 1e-3}
+    cards = {"weights": "int4-g32", "interconnect": {"one_way_gb_per_s": 4.0}}
+    divided, staged = (
+        rk.serve(deploy("gemma-2-27b", "rtx-3090", **cards, **layout), **load).time_to_first_token_s.mean
+        for layout in ({"tensor_parallel": 2}, {"pipeline_parallel": 2})
+    )
+    assert divided > 1.1 * staged
+
+
 # ---- B25: tenstorrent/tt-xla issue 4891
 
 
@@ -257,6 +328,15 @@ def test_b25_a_batch_helps_decode_and_not_prefill():
     assert steps[-1] / steps[0] == pytest.approx(1.06, abs=0.01)
 
 
+def test_b25_prompts_that_come_together_wait_for_each_other():
+    """32 prompts of 128 tokens at once: their mean TTFT is many times that of one, the gaps between tokens are not."""
+    server = deploy("llama-3.1-8b", "h100-sxm")
+    load = {"prompt_tokens": 128, "output_tokens": 64, "method": "simulation"}
+    one, many = (rk.serve(server, concurrency=n, requests=n, **load) for n in (1, 32))
+    assert many.time_to_first_token_s.mean > 1.5 * one.time_to_first_token_s.mean
+    assert many.time_per_output_token_s.mean < 1.6 * one.time_per_output_token_s.mean
+
+
 # ---- B26: NVIDIA/TensorRT-LLM issue 2648
 
 
@@ -270,6 +350,20 @@ def test_b26_throughput_is_set_by_the_batch():
     assert rate[4] > 0.8 * 64 * rate[0]
     assert 128 < deployment.compute_bound_batch(160) < 256
     assert rate[-1] == pytest.approx(rate[6], rel=1e-3)
+
+
+def test_b26_a_served_batch_is_a_setting():
+    """The same A100 with 16 sequences at most gives the first figure, with 256 several times as many tokens."""
+    server = deploy("llama-3-8b", "a100-sxm-80gb")
+    few, many = (
+        rk.serve(
+            server, prompt_tokens=35, output_tokens=250, concurrency=n, engine=rk.load_engine("vllm", max_num_seqs=n)
+        ).output_tokens_per_s
+        for n in (16, 256)
+    )
+    assert few < 2_000
+    assert many > 5_500
+    assert 3 < many / few < 16
 
 
 # ---- B27: redhat-performance/configiq issues 8 and 112

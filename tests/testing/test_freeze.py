@@ -5,7 +5,7 @@ import re
 import pytest
 
 import rooflinekit as rk
-from rooflinekit.errors import InvalidInputError
+from rooflinekit.errors import InvalidInputError, SpecError
 from rooflinekit.testing.comparison import compare
 from rooflinekit.testing.freeze import freeze, write_frozen
 from rooflinekit.testing.reference_file import load_reference_file
@@ -58,6 +58,25 @@ def test_settings_are_kept(frozen):
     assert whole.settings.model_dump(exclude_defaults=True) == {"weights": "fp8", "routing_skew": 0.5}
     assert all(one.within for one in found)
     assert "settings" not in freeze("qwen3-8b", "gb10", weights=None)
+
+
+def test_a_layout_is_frozen_and_read_back(frozen):
+    """Degrees and link are in the file, and its rows are those of the layout: half the cache is on each card."""
+    layout = {"tensor_parallel": 2, "interconnect": {"one_way_gb_per_s": 25.0}}
+    whole, found = frozen("qwen3-8b", "h200-sxm", **layout)
+    assert whole.settings.model_dump(exclude_defaults=True) == layout
+    assert all(one.within for one in found)
+    assert whole.rows[-1].value == 147_456 / 2
+    one = rk.Deployment("qwen3-8b", "h200-sxm")
+    assert [compare(row, one).within for row in whole.rows] == [False] * len(whole.rows)
+
+
+def test_what_a_file_cannot_hold_is_told_in_one_line():
+    """An Efficiency of one's own has no name that a file could hold."""
+    own = rk.load_device("gb10").efficiency[0]
+    with pytest.raises(SpecError, match="settings of a file: `efficiency`") as told:
+        freeze("qwen3-8b", "gb10", efficiency=own)
+    assert "\n" not in str(told.value)
 
 
 def test_one_output_token_has_no_time_between_tokens(frozen):

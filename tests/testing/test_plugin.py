@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import rooflinekit as rk
+from rooflinekit.testing.comparison import compare
+from rooflinekit.testing.items import RowsFile
+from rooflinekit.testing.reference_file import load_reference_file
 
 pytest_plugins = ["pytester"]
 SOURCES = Path(rk.__file__).parents[1]
@@ -19,7 +22,7 @@ CONFTEST = """
 from rooflinekit.testing import plugin
 
 def pytest_addoption(pluginmanager):
-    if not pluginmanager.is_registered(plugin):
+    if not pluginmanager.has_plugin("rooflinekit"):
         pluginmanager.register(plugin, "rooflinekit")
 """
 HEAD = "model: qwen3-8b\ndevice: gb10\n"
@@ -31,6 +34,16 @@ GOOD = (
 MISSED = (
     "- {id: slow, step: {prefill: {prompt_tokens: 2048}}, quantity: time_s, %s: 0.38, tolerance: 0.03, source: bench}\n"
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded(tmp_path_factory):
+    """Load what a run loads: pytester forgets the modules that a run within this process loaded, and NumPy loads once."""
+    path = tmp_path_factory.mktemp("loaded") / "plan.roofline.yaml"
+    path.write_text(f"{HEAD}rows:\n{GOOD}", encoding="utf-8")
+    whole, deployment = load_reference_file(path)
+    assert issubclass(RowsFile, pytest.File)
+    assert all(compare(row, deployment).within for row in whole.rows)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ BAD = [
     (f"{{id: a, {STEP}, quantity: time_s, measured: -1, tolerance: 0}}", "`measured` = -1.0: expected a plain number, 0 or more"),
     (f"{{id: a, {STEP}, quantity: time_s, measured: yes, tolerance: 0}}", "`rows.0.measured` = True: expected a plain number"),
     (f"{{id: a, {STEP}, quantity: time_s, measured: .inf, tolerance: 0}}", "`rows.0.measured"),
-    (f"{{id: a, {STEP}, quantity: bound, measured: 1}}", "`measured` = 1.0: expected compute, memory or overhead"),
+    (f"{{id: a, {STEP}, quantity: bound, measured: 1}}", "`measured` = 1.0: expected compute, memory, communication or"),
     (f"{{id: a, {STEP}, quantity: bound, measured: memory, tolerance: 0}}", "and no `tolerance`"),
     ("{id: a, step: {}, quantity: time_s, measured: 1, tolerance: 0}", "expected one of prefill, decode, chunked_prefill, request, groups, found none"),
     ("{id: a, step: {groups: []}, quantity: time_s, measured: 1, tolerance: 0}", "`rows.0.step.groups` = []"),
@@ -145,6 +145,32 @@ def test_inline_mappings_and_settings(tmp_path):
     whole, deployment = load_reference_file(path)
     assert deployment.weights == "fp8"
     assert compare(whole.rows[0], deployment).within
+
+
+def test_a_layout_and_its_link_are_read(tmp_path):
+    """Every degree, the imbalance of experts and the link reach the deployment; half the weights are on each card."""
+    path = tmp_path / "pair.roofline.yaml"
+    path.write_text(
+        "model: qwen3-30b-a3b\ndevice: h200-sxm\nsettings: {tensor_parallel: 2, pipeline_parallel: 2, "
+        "expert_parallel: 4, data_parallel_attention: 2, expert_imbalance: 1.5, interconnect: {one_way_gb_per_s: 25}}\n"
+        "rows: [{id: a, step: {decode: {context_tokens: 0}}, quantity: bound, predicted: communication}]\n"
+    )
+    _, deployment = load_reference_file(path)
+    assert deployment.layout.layout == "DP2 TP2 PP2 EP4"
+    assert deployment.layout.expert_imbalance == 1.5
+    assert deployment.links.inside.one_way_gb_per_s == 25
+
+
+def test_a_wrong_layout_is_told_in_one_line(tmp_path):
+    """The file, the degree and what would work."""
+    path = tmp_path / "odd.roofline.yaml"
+    path.write_text(
+        "model: qwen3-8b\ndevice: h200-sxm\nsettings: {tensor_parallel: 3}\n"
+        "rows: [{id: a, quantity: kv_bytes_per_token, measured: 1, tolerance: 0}]\n"
+    )
+    with pytest.raises(SpecError, match=r"odd\.roofline\.yaml: TP3 of qwen3-8b: .*does not divide") as told:
+        load_reference_file(path)
+    assert "\n" not in str(told.value)
 
 
 def test_the_name_says_what_it_is(tmp_path):

@@ -14,6 +14,10 @@ _GRID = 48
 _MACHINE, _LOAD = True, False
 #: Fewer sequences than this are one; weights of fewer bytes are packed.
 _ALONE, _PLAIN_BYTES = 1.5, 2.0
+#: So few tokens are no prompt that anybody sends: its count may leave something out.
+_SHORT = 4.0
+#: Least part of the pool that is free for sequences.
+_FREE = 0.3
 Shown = Mapping[str, Values]
 Told = Callable[..., str]
 
@@ -60,6 +64,12 @@ def _cold(case: Case, extra_s: Values) -> Shown:
     return case.shown(case.batch, prefill_s=case.prefill_s() + extra_s)
 
 
+def _starts(case: Case) -> Values:
+    """Give waits of one request: a run of many has its first among others, and a whole batch hides it."""
+    timed = "prefill_s" in case.observed or "ttft_s" in case.observed
+    return _waits(case) if timed and not case.served else _NONE
+
+
 def _hits(case: Case, share: Values) -> Shown:
     shorter = case.prefill_s(np.floor(share * (case.prompt_tokens - 1.0)))
     return {**case.shown(case.batch, prefill_s=shorter), "hit_rate": share}
@@ -94,7 +104,11 @@ def _below(case: Case) -> Values:
 
 
 def _held(case: Case) -> Values:
-    return _below(case) if case.served and case.pool_sequences < 1.2 * case.batch else _NONE
+    """Give how many may run where they may not all fit: what the pool holds, or a part where much of it is not free."""
+    if case.batch <= _ALONE or case.pool_sequences >= 1.2 * case.batch:
+        return _NONE
+    most = 0.85 * case.batch
+    return _spaced(min(max(_FREE * case.pool_sequences, 1.0), 0.9 * most), most)
 
 
 # ---- the whole machine
@@ -207,7 +221,9 @@ def _say_host(case: Case, extra: float) -> str:
 
 def _say_cold(case: Case, extra: float) -> str:
     prefill = units.duration(float(case.prefill_s()))
-    return f"{units.duration(extra)} before a prefill of {prefill}: loading, warm-up or a first capture"
+    short = case.prompt_tokens <= _SHORT
+    more = f"; or more of a prompt than the {case.prompt_tokens:.0f} counted, such as an image" if short else ""
+    return f"{units.duration(extra)} before a prefill of {prefill}: loading, warm-up or a first capture{more}"
 
 
 def _say_losses(_: Case, lost: float, slowed: float) -> str:
@@ -265,7 +281,7 @@ CAUSES: tuple[Cause, ...] = (
         "vllm:num_requests_running over the same minute",
     ),
     Cause(
-        "cold start", _LOAD, lambda case: _NONE if case.served else _waits(case), _cold,
+        "cold start", _LOAD, _starts, _cold,
         _say_cold,
         "send the request twice and keep the second",
         "the same request again",

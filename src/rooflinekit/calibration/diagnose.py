@@ -8,18 +8,20 @@ import numpy as np
 
 from rooflinekit import units
 from rooflinekit.calibration.causes import ABOVE, CAUSES, Cause, Shown
-from rooflinekit.calibration.symptoms import Case, Values, read_cases
+from rooflinekit.calibration.symptoms import WORDS, Case, Values, read_cases
 from rooflinekit.measurements import Measurement
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.phases.estimate import Estimate
 from rooflinekit.specs.step import checked
 
 #: Log-odds that a cause must gain over "no fault" before it is named, and over the next cause to stand alone.
 NAMED, ALONE = 4.0, 1.5
 #: Severities looked at between two of a cause's own.
 _FINER = 33
-#: Price of a cause's free severity.
+#: Price of each free figure of a cause.
 _PRICE = 1.0
-#: Largest misfit of one symptom in standard deviations: two faults at once must not hide both.
+#: Misfit of one symptom grows as its square up to so many standard deviations, and then as its logarithm: of two faults
+#: at once neither hides the other.
 _MOST = 5.0
 #: Log-odds of a state that a cause does not lead one to expect: requests waiting, preemptions.
 _UNEXPECTED = 3.0
@@ -29,7 +31,13 @@ _ODD = 3.0
 _BELOW = 0.95
 #: Part of the misfit from which one cause is taken for the whole of it.
 _MOSTLY = 0.75
+#: A factor from which a figure is not called usual, though the model's own spread allows it.
+_FAR = 1.5
+#: Counts above this are shown to the last token.
+_WHOLE = 10_000
 _STATES = ("waiting", "preemptions")
+#: What is to be changed and measured where nothing is off.
+NOTHING = "none needed"
 
 
 class Symptom(NamedTuple):
@@ -75,6 +83,11 @@ class Diagnosis:
     symptoms: tuple[Symptom, ...]
     change: str
     measurement: str
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is off."""
+        return self.change == NOTHING
 
 
 def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_budget: float | None = None) -> Diagnosis:
@@ -129,7 +142,8 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
 def _finding(cause: Cause, cases: Sequence[Case], healthy: float) -> Finding:
     """Fit a cause: one severity for all runs where it is the machine's, one a run where it is the load's."""
     fits = [_likeliest(cause, runs) for runs in ([cases] if cause.of_machine else [[case] for case in cases])]
-    best, score, price = fits[0][0], sum(fit[1] for fit in fits), _PRICE * len(fits)
+    best, score = fits[0][0], sum(fit[1] for fit in fits)
+    price = _PRICE * len(best) * len(fits)
     explains = max(1.0 - score / healthy, 0.0) if healthy > 0 else 0.0
     severity = tuple(map(float, best))
     told = cause.told(cases[0], *severity)
@@ -167,7 +181,8 @@ def _misfit(case: Case, name: str, observed: float, shown: Shown) -> Values:
     if name in _STATES:
         expected = shown.get(name, np.zeros(()))
         return np.where((observed > 0) == (expected > 0), 0.0, _UNEXPECTED)
-    return 0.5 * np.minimum(np.abs(_deviations(case, name, observed, shown)), _MOST) ** 2
+    size = np.abs(_deviations(case, name, observed, shown))
+    return np.asarray(0.5 * np.minimum(size, _MOST) ** 2 + _MOST * np.log(np.maximum(size / _MOST, 1.0)))
 
 
 def _deviations(case: Case, name: str, observed: float, shown: Shown) -> Values:
@@ -177,7 +192,10 @@ def _deviations(case: Case, name: str, observed: float, shown: Shown) -> Values:
     if name == "queue_s":
         waits = np.asarray(shown.get(name, 0.0))
         return np.asarray((observed - waits) / (0.15 * waits + 0.1 * case.clean["ttft_s"] + 0.002))
-    off = np.asarray(np.log(observed / shown[name]) / case.spread[name])
+    expected = shown[name]
+    if name == "gap_p99_s":  # where prompts differ in length, any of them may be in that step
+        expected = np.clip(observed, expected, np.maximum(shown["longest_gap_s"], expected))
+    off = np.asarray(np.log(observed / expected) / case.spread[name])
     if name == "gap_p99_s":  # at the edge it is a step of either kind
         other = np.asarray(np.log(observed / shown["other_gap_s"]) / case.spread[name])
         return np.where(np.abs(other) < np.abs(off), other, off)
@@ -192,7 +210,7 @@ def _nothing_timed(records: Sequence[Measurement]) -> Diagnosis:
     mixed = [one for one in records if one.quantity == "total_tokens_per_s"]
     held = ", ".join(dict.fromkeys(one.quantity for one in records))
     why = "prompt and output tokens are in one rate" if mixed else "nothing in it is a time or a state of a phase"
-    more = "; batch, prompt and output lengths, if all ran together, make a time of it" if mixed else ""
+    more = "; where all requests ran together, --batch, --prompt and --output make a time of it" if mixed else ""
     said = f"cannot tell: {why} ({held}){more}"
     measurement = "time to first token and time per output token of requests of one length"
     return Diagnosis(said, None, (), (), "none yet", measurement)
@@ -206,11 +224,19 @@ def _concluded(cases: Sequence[Case], findings: tuple[Finding, ...]) -> Diagnosi
     first, *rest = named
     close = [one for one in rest if first.log_odds - one.log_odds < ALONE]
     if close:
-        names = " or ".join(one.cause for one in (first, *close))
-        said = f"cannot tell which: {names}; {first.told}"
-        return Diagnosis(said, None, findings, symptoms, first.change, close[0].measurement)
+        return Diagnosis(_tied(first, close), None, findings, symptoms, first.change, close[0].measurement)
     said = f"{first.cause}: {first.told}{_of_two(first, rest)}"
     return Diagnosis(said, first.cause, findings, symptoms, first.change, first.measurement)
+
+
+def _tied(first: Finding, close: Sequence[Finding]) -> str:
+    """Name the causes that explain the numbers alike; where none explains them, say that there may be several."""
+    names = " or ".join(one.cause for one in (first, *close))
+    most = max(one.explains for one in (first, *close))
+    if most > _MOSTLY:
+        return f"cannot tell which: {names}; the first would be: {first.told}"
+    said = f"cannot tell which: {names}; none of them explains more than {most:.0%} of what is off"
+    return f"{said}, so there may be several"
 
 
 def _unnamed(findings: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
@@ -218,11 +244,30 @@ def _unnamed(findings: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Di
     odd = [one for one in symptoms if abs(one.deviations) > _ODD]
     if any(one.observed < _BELOW * one.floor for one in symptoms):
         return _above(findings, symptoms)
+    far = [one for one in symptoms if abs(one.deviations) > 1.0 and _ratio(one) > _FAR]
+    if not odd and far:
+        said = f"cannot tell: {'; '.join(map(_within_spread, far))}"
+        return Diagnosis(said, None, findings, symptoms, "none yet", "kernels or passes of this machine: calibrate")
     if not odd:
         said = "nothing unusual: every figure is within what the model and the noise of a run allow"
-        return Diagnosis(said, None, findings, symptoms, "none needed", "none needed")
+        return Diagnosis(said, None, findings, symptoms, NOTHING, NOTHING)
     said = f"cannot tell: {', '.join(map(tell, odd))}, and no cause known here explains it"
     return Diagnosis(said, None, findings, symptoms, "none yet", "each phase apart: prefill time and step time")
+
+
+def _ratio(one: Symptom) -> float:
+    """Give the factor between what was seen and what is expected; 1 for a state, which has none."""
+    if one.observed <= 0 or one.expected <= 0:
+        return 1.0
+    return max(one.observed / one.expected, one.expected / one.observed)
+
+
+def _within_spread(one: Symptom) -> str:
+    """Say what is far off and yet no more than predictions of its kind are."""
+    ratio = _ratio(one)
+    spread = float(np.exp(np.log(ratio) / abs(one.deviations)))
+    times = f"{ratio:.1f} times" if one.observed > one.expected else f"1/{ratio:.1f}"
+    return f"{tell(one)}, {times}, and predictions on this basis are off by a factor of {spread:.1f} as a rule"
 
 
 def _above(findings: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
@@ -258,27 +303,40 @@ def _symptoms(case: Case) -> list[Symptom]:
 def _basis(case: Case, name: str) -> str:
     """Say what an expectation is made of."""
     share = float(case.mixed_share(case.batch))
-    mixed = f"; {share:.0%} of them with a prompt's chunk, {units.duration(float(case.mixed(case.batch).time_s))} each"
+    chunk = f"; {share:.0%} of them with a prompt's chunk, {units.duration(float(case.mixed(case.batch).time_s))} each"
     held = f" after {case.cached_tokens:,.0f} cached" if case.cached_tokens else ""
     prompts = f" x {case.prompts:g}" if case.prompts > 1.0 else ""
     prefill = f"prefill of {case.prompt_tokens:,.0f} token{'s' * (case.prompt_tokens > 1)}{held}{prompts}"
-    many = f"{case.batch:.3g} sequence{'s' * (case.batch > 1)}"
-    step = f"{many} at {case.context_tokens:,.0f} tokens{mixed if share else ''}"
+    prefill = f"{prefill}: {_work(case.prefill)}"
+    step = f"{case.batch:.3g} sequence{'s' * (case.batch > 1)} at {case.context_tokens:,.0f} tokens: {_work(case.step)}"
+    mixed = f"{step}{chunk}" if share else step
+    longest = f", more for a longer prompt (x {case.longest_chunk:.2g})" if case.longest_chunk > 1.0 else ""
     return {
         "prefill_s": prefill,
-        "ttft_s": f"{prefill}, and half a step" if case.served and case.batch > 1.0 else prefill,
-        "step_s": f"step of {step}",
-        "gap_p99_s": f"step of {step}",
-        "request_s": f"{prefill}, then {case.output_tokens - 1.0:,.0f} steps of {step}",
+        "ttft_s": f"{prefill}; and half a step" if case.served and case.batch > 1.0 else prefill,
+        "step_s": f"step of {mixed}",
+        "gap_p99_s": f"step of {mixed}{longest}",
+        "request_s": f"{prefill}; then {case.output_tokens - 1.0:,.0f} steps of {mixed}",
         "tokens_per_s": f"{case.batch:.3g} x {case.output_tokens:,.0f} tokens over a request's time",
         "running": "as set, all in flight, or rate x time per token",
         "usage": f"{case.batch:.3g} of {case.pool_sequences:,.0f} sequences that fit",
     }.get(name, "none without a fault")
 
 
+def _work(estimate: Estimate) -> str:
+    """Give the work that bounds a pass: its arithmetic or its bytes."""
+    if estimate.bound == "compute":
+        return f"{units.si(float(estimate.flops), 'FLOP')}, compute-bound"
+    return f"{units.si(float(estimate.bytes), 'B')}, {estimate.bound}-bound"
+
+
 def tell(symptom: Symptom) -> str:
     """Say a symptom in words, with its arithmetic."""
-    name = symptom.name.removesuffix("_s")
-    if symptom.name.endswith("_s") and symptom.name != "tokens_per_s":
+    name, unit = WORDS.get(symptom.name, (symptom.name, ""))
+    if unit == "s":
         return f"{name} {units.duration(symptom.observed)} where {units.duration(symptom.expected)} is expected"
-    return f"{name} {symptom.observed:.3g} where {symptom.expected:.3g} is expected"
+    if unit == "byte":
+        seen, expected = units.binary_bytes(symptom.observed), units.binary_bytes(symptom.expected)
+        return f"{name} {seen} where {expected} are expected"
+    seen, expected = (f"{one:,.0f}" if one > _WHOLE else f"{one:.3g}" for one in (symptom.observed, symptom.expected))
+    return f"{name} {seen} where {expected} is expected"

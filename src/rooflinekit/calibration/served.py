@@ -13,9 +13,10 @@ from rooflinekit.calibration.references import FOLDER
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Closed, Lengths, Traffic
 from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.loaded_steps import Load, Model
 from rooflinekit.serving.scheduler import Rules
 from rooflinekit.serving.simulate import rules_of, simulate
-from rooflinekit.serving.steady_state import Load, Model, closed_form
+from rooflinekit.serving.steady_state import closed_form
 
 Values = NDArray[np.float64]
 #: The client draws lengths evenly from this part of the nominal one up to all of it, and sends so many rounds.
@@ -94,7 +95,8 @@ class Recipe:
         columns = [np.asarray(rows[name], dtype=np.float64) for name in ("prompt_tokens", "output_tokens")]
         concurrency = np.asarray(rows["concurrency"], dtype=np.float64)
         open_rate, cached = np.full(len(rows), np.nan), np.zeros(len(rows))
-        return Load(mean * columns[0], mean * columns[1], concurrency, open_rate, _ROUNDS * concurrency, cached)
+        spread = columns[1] * (1.0 - _LEAST_PART) / np.sqrt(12.0)
+        return Load(mean * columns[0], mean * columns[1], concurrency, open_rate, _ROUNDS * concurrency, cached, spread)
 
     def with_host(self, host: HostTimes) -> EngineProfile:
         """Give the profile with an engine's host times."""

@@ -26,6 +26,17 @@ _BUDGET = 2048.0
 #: Share of mixed steps from which the p99 of the gaps is one of them.
 _TAIL = 0.01
 _ORDER = ("median", "single", "mean")
+#: Symptom -> what it is called, and the unit of its figures.
+WORDS: Mapping[str, tuple[str, str]] = {
+    "prefill_s": ("prefill", "s"), "ttft_s": ("time to first token", "s"), "step_s": ("decode step", "s"),
+    "gap_p99_s": ("p99 gap between tokens", "s"), "request_s": ("whole request", "s"),
+    "queue_s": ("wait before prefill", "s"), "tokens_per_s": ("output rate", "token/s"),
+    "running": ("requests running", "1"), "waiting": ("requests waiting", "1"),
+    "usage": ("KV cache in use", "fraction"),
+    "hit_rate": ("prefix found in cache", "fraction"), "preemptions": ("preemptions", "1"),
+    "kv_tokens": ("tokens in the KV cache", "token"), "concurrency": ("longest requests held", "request"),
+    "kv_pool": ("KV cache of a GPU", "byte"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +76,18 @@ class Case:
         chunk = min(self.token_budget, self.prompt_tokens)
         others = np.maximum(np.asarray(batch) - 1.0, 1.0)
         return self._roomy.step((chunk, 0.0, 1.0), (1.0, self.context_tokens, others))
+
+    @cached_property
+    def longest_chunk(self) -> float:
+        """How much longer a step is that carries a full budget of a longer prompt; 1 where prompts are of one length.
+
+        The mean of equal lengths is a whole number.
+        """
+        if float(self.prompt_tokens).is_integer() or not self.served:
+            return 1.0
+        decoding = (1.0, self.context_tokens, max(self.batch - 1.0, 1.0))
+        full = self._roomy.step((max(self.token_budget, self.prompt_tokens), 0.0, 1.0), decoding).time_s
+        return max(float(full / self.mixed(self.batch).time_s), 1.0)
 
     def mixed_share(self, batch: Values | float) -> Values:
         """Share of steps that carry a chunk because the workload says so: prompts that come per output token."""
@@ -134,6 +157,7 @@ class Case:
             "ttft_s": np.asarray(first + wait_s),
             "step_s": step,
             "gap_p99_s": np.where(carried > _TAIL, np.maximum(mixed, step), step),
+            "longest_gap_s": np.where(carried > _TAIL, np.maximum(mixed * self.longest_chunk, step), step),
             "other_gap_s": np.where((carried > _TAIL) ^ _uncertain(carried), np.maximum(mixed, step), step),
             "request_s": np.asarray(answer + wait_s),
             "tokens_per_s": np.asarray(batch * self.output_tokens / answer),

@@ -13,16 +13,21 @@ from rooflinekit.cli.compare import compare
 from rooflinekit.cli.crossover import crossover
 from rooflinekit.cli.curve import curve
 from rooflinekit.cli.diagnose import diagnose
+from rooflinekit.cli.dial import dial
+from rooflinekit.cli.disaggregate import disaggregate
+from rooflinekit.cli.embed import embed
 from rooflinekit.cli.estimate import estimate
 from rooflinekit.cli.freeze import freeze
 from rooflinekit.cli.importing import models_import
 from rooflinekit.cli.kv import kv
+from rooflinekit.cli.levers import levers
 from rooflinekit.cli.plan import plan
 from rooflinekit.cli.read import read
 from rooflinekit.cli.reproduce import reproduce
 from rooflinekit.cli.serve import serve
 from rooflinekit.cli.shell import Commands
 from rooflinekit.cli.slo import slo
+from rooflinekit.cli.speculate import speculate
 from rooflinekit.cli.validate import validate
 from rooflinekit.cli.verify import verify
 
@@ -45,6 +50,11 @@ for command in (
     serve,
     slo,
     budget,
+    levers,
+    dial,
+    speculate,
+    disaggregate,
+    embed,
     schema,
     reproduce,
     validate,

@@ -68,7 +68,9 @@ def diagnose(
     readings = _readings(files, before, format_of, lengths)
     deployment = _deployment(readings, choices)
     budget = _budget(readings) if token_budget is None else token_budget
-    diagnosis = found([one for reading in readings for one in reading.records], deployment, token_budget=budget)
+    diagnosis = _of_memory(readings, choices, deployment)
+    if diagnosis is None:
+        diagnosis = found([one for reading in readings for one in reading.records], deployment, token_budget=budget)
     say(*(_blocks if form in EYES else _records)(diagnosis, deployment, form))
 
 
@@ -89,6 +91,20 @@ def _deployment(readings: "list[Reading]", choices: Mapping[str, Any]) -> "Deplo
     """Make the one deployment of all files: what one does not say another may."""
     records = tuple(one for reading in readings for one in reading.records)
     return measured.only(replace(readings[0], records=records), choices).deployment
+
+
+def _of_memory(readings: "list[Reading]", choices: Mapping[str, Any], deployment: "Deployment") -> "Diagnosis | None":
+    """Judge the memory that a vLLM log prints, where nobody says how long prompts are; None for all else."""
+    from rooflinekit.calibration.memory_verdict import diagnose_memory  # noqa: PLC0415 - as above
+
+    held = {one.quantity: one for one in readings[0].records if one.quantity != "max_concurrency"}
+    if len(readings) > 1 or readings[0].format != "vllm-log" or any(one.prompt_tokens for one in held.values()):
+        return None
+    facts = {name: value for name, value in choices.items() if name in measured.CHOICES}
+    records = tuple(replace(one, **facts) for one in readings[0].records)
+    found = diagnose_memory(replace(readings[0], records=records), deployment)
+    more = "; its windows of running requests are judged with --prompt and --output" * ("requests_running" in held)
+    return replace(found, verdict=f"{found.verdict}{more}")
 
 
 def _budget(readings: "list[Reading]") -> float | None:
@@ -123,7 +139,7 @@ def _blocks(diagnosis: "Diagnosis", deployment: "Deployment", form: str) -> Iter
         yield ""
         yield table(rows, form, title=repr(deployment), columns=of.shown(rows, of.SYMPTOMS))
     causes = of.cause_rows(diagnosis, most=_MOST)
-    if causes:
+    if causes and not diagnosis.healthy:
         yield ""
         yield table(causes, form, title="causes, the likeliest first", columns=of.CAUSES)
     yield ""

@@ -1,6 +1,7 @@
 """Arguments and options, each declared once. Their values are checked by the library, which knows what they may be."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -83,7 +84,8 @@ def _range(part: str) -> Iterator[float]:
     return (first + step * index for index in range(min(steps, _MOST_SIZES + 1)))
 
 
-def _number(flag: str, metavar: str, text: str) -> typer.models.OptionInfo:
+def number_option(flag: str, metavar: str, text: str) -> typer.models.OptionInfo:
+    """Declare an option that is a number."""
     option: typer.models.OptionInfo = typer.Option(flag, metavar=metavar, help=text, parser=number)
     return option
 
@@ -111,20 +113,22 @@ Assume = Annotated[
     ),
 ]
 
-Prompt = Annotated[float, _number("--prompt", "TOKENS", "Tokens of each prompt, a cached prefix included.")]
-Output = Annotated[float, _number("--output", "TOKENS", "Tokens of each answer; the prefill samples the first.")]
-Batch = Annotated[float, _number("--batch", "N", "Equal requests that run together.")]
-Cached = Annotated[float, _number("--cached", "TOKENS", "Prefix of the prompt that the KV cache already holds.")]
+Prompt = Annotated[float, number_option("--prompt", "TOKENS", "Tokens of each prompt, a cached prefix included.")]
+Output = Annotated[float, number_option("--output", "TOKENS", "Tokens of each answer; the prefill samples the first.")]
+Batch = Annotated[float, number_option("--batch", "N", "Equal requests that run together.")]
+Cached = Annotated[float, number_option("--cached", "TOKENS", "Prefix of the prompt that the KV cache already holds.")]
 Chunk = Annotated[
     float | None,
-    _number("--chunk", "TOKENS", "Read the prompt in passes of so many tokens at most (vLLM: max_num_batched_tokens)."),
+    number_option(
+        "--chunk", "TOKENS", "Read the prompt in passes of so many tokens at most (vLLM: max_num_batched_tokens)."
+    ),
 ]
 Busy = Annotated[
-    float, _number("--busy", "SECONDS", "Compute-bound work just before: 0 after a rest, inf in a loaded server.")
+    float, number_option("--busy", "SECONDS", "Compute-bound work just before: 0 after a rest, inf in a loaded server.")
 ]
-Context = Annotated[float, _number("--context", "TOKENS", "Tokens that each sequence holds before the step.")]
-Tokens = Annotated[float, _number("--tokens", "TOKENS", "Tokens of each sequence.")]
-Sequences = Annotated[float, _number("--sequences", "N", "Sequences held.")]
+Context = Annotated[float, number_option("--context", "TOKENS", "Tokens that each sequence holds before the step.")]
+Tokens = Annotated[float, number_option("--tokens", "TOKENS", "Tokens of each sequence.")]
+Sequences = Annotated[float, number_option("--sequences", "N", "Sequences held.")]
 Sizes = Annotated[str, _word("--batch", "LIST", "Batch sizes: 1,2,4 or a range, 1:64 or 8:64:8, both ends included.")]
 
 TensorParallel = Annotated[int, typer.Option("--tensor-parallel", metavar="N", help="Devices that divide every layer.")]
@@ -141,22 +145,28 @@ AttentionGroups = Annotated[
     ),
 ]
 
-Rate = Annotated[float | None, _number("--rate", "PER_S", "Requests that come per second, whatever the server does.")]
+Rate = Annotated[
+    float | None, number_option("--rate", "PER_S", "Requests that come per second, whatever the server does.")
+]
 Concurrency = Annotated[
     int | None, typer.Option("--concurrency", metavar="N", help="Requests that a client keeps in flight, instead.")
 ]
 Burstiness = Annotated[
-    float, _number("--burstiness", "SHAPE", "Of the arrivals: 1 is Poisson, less comes in bursts, inf like a clock.")
+    float,
+    number_option("--burstiness", "SHAPE", "Of the arrivals: 1 is Poisson, less comes in bursts, inf like a clock."),
 ]
 Requests = Annotated[
     int | None, typer.Option("--requests", metavar="N", help="Of a run. [1,000, or 10 x the concurrency]")
 ]
 RangeRatio = Annotated[
-    float, _number("--range-ratio", "R", "Lengths are uniform between R x and 1 x of those given; 1 is all alike.")
+    float,
+    number_option("--range-ratio", "R", "Lengths are uniform between R x and 1 x of those given; 1 is all alike."),
 ]
+TextTokens = Annotated[float, number_option("--tokens", "N", "Of each text; of a query and its document together.")]
 Statistic = Annotated[str, _word("--statistic", "NAME", "Of the limits: mean, p50, p90 or p99.")]
 UsdPerHour = Annotated[
-    float | None, _number("--usd-per-hour", "USD", "Price of an hour of one GPU. [the dated one of its file, if any]")
+    float | None,
+    number_option("--usd-per-hour", "USD", "Price of an hour of one GPU. [the dated one of its file, if any]"),
 ]
 Simulate = Annotated[bool, typer.Option("--simulate", help="Simulate where the closed form would do.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of a simulation.")]
@@ -189,7 +199,8 @@ Engine = Annotated[
     str | None, _word("--engine", "NAME", "Whose efficiency to prefer: vllm, vllm-0.31, ... [the device's choice]")
 ]
 Skew = Annotated[
-    float, _number("--routing-skew", "S", "How unevenly a mixture's experts are chosen: 0 is evenly, 1 very unevenly.")
+    float,
+    number_option("--routing-skew", "S", "How unevenly a mixture's experts are chosen: 0 is evenly, 1 very unevenly."),
 ]
 Efficiency = Annotated[
     str, _word("--efficiency", "NAME", "calibrated; or measured or datasheet: rooflines on those peaks.")
@@ -200,6 +211,13 @@ AnyEfficiency = Annotated[
 Unchecked = Annotated[
     bool, typer.Option("--no-memory-check", help="Estimate what does not fit into the device's memory too.")
 ]
+Acceptance = Annotated[
+    float | None, number_option("--acceptance", "A", "Part of drafted tokens that is kept, 0 to 1: yours to measure.")
+]
+Draft = Annotated[
+    str, _word("--draft", "DRAFT", "mtp (a module of the model), a model, or a drafted token's cost in decode steps.")
+]
+Png = Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw it into this file too.")]
 Format = Annotated[
     str, _word("--format", "FORMAT", "table, markdown, csv or json; the last two in base units, unrounded.")
 ]

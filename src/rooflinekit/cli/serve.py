@@ -60,6 +60,9 @@ def serve(
     if sum(one is not None for one in (rate, concurrency, trace)) != 1:
         message = "give one of --rate (open arrivals), --concurrency (a closed client) and --trace (a file)"
         raise InvalidInputError(message)
+    if trace is not None and (requests is not None or burstiness != 1 or range_ratio != 1):
+        message = "--trace says when its requests come and how long they are: leave --requests, --burstiness and "
+        raise InvalidInputError(message + "--range-ratio out")
     choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "efficiency": efficiency}
     layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
     profile = profile_of(engine, chunk, max_num_seqs, utilization)
@@ -131,7 +134,7 @@ def _print(priced: "Cost", form: str) -> None:
     serving, costs = priced.serving, report.cost_rows(priced)
     if form not in EYES:
         show([*report.tidy(serving), *report.parted("cost", costs, "token")], form)
-        remark(form, *report.remarks(serving))
+        remark(form, *report.remarks(serving), *report.cost_remarks(priced))
         return
     rows = report.latency_rows(serving)
     if rows:
@@ -141,7 +144,8 @@ def _print(priced: "Cost", form: str) -> None:
     remark(form, *report.remarks(serving))
     say()
     show(listing(report.carried(serving)), form)
-    if priced.price is not None or priced.energy_j is not None:
+    if costs:
         say()
-        show(costs, form, title="one token") if costs else None
+        show(costs, form, title="one token")
+    if costs or priced.price is not None:
         remark(form, *report.cost_remarks(priced))

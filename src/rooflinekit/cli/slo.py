@@ -6,12 +6,14 @@ import typer
 
 from rooflinekit.cli import options
 from rooflinekit.cli.output import EYES, deploy, remark, say, show
+from rooflinekit.cli.progress import counting
 from rooflinekit.cli.serve import lengths_of, profile_of
 from rooflinekit.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rooflinekit.phases.deployment import Deployment
     from rooflinekit.serving.objectives import Objective
+    from rooflinekit.specs.device import Device
 
 
 def _limit(flag: str, what: str) -> typer.models.OptionInfo:
@@ -35,6 +37,10 @@ def slo(
     gpus_each: Annotated[
         str, typer.Option("--gpus-each", metavar="LIST", help="GPUs of one server that are tried with --rate.")
     ] = "1,2,4,8",
+    instead: Annotated[
+        str,
+        typer.Option("--instead", metavar="LIST", help="Further devices and their prices: h200-sxm=3.5,l40s=0.9."),
+    ] = "",
     burstiness: options.Burstiness = 1,
     requests: options.Requests = None,
     range_ratio: options.RangeRatio = 1,
@@ -58,12 +64,18 @@ def slo(
     assume: options.Assume = None,
     form: options.Format = "table",
 ) -> None:
-    """Find the largest rate that keeps limits on latency; with --rate, the fewest GPUs that keep them at that rate."""
+    """Find the largest rate that keeps limits on latency; with --rate, the fewest GPUs that keep them at that rate.
+
+    With --instead a row a device, the cheapest first.
+    """
     objective = objective_of((first, each, gap, whole), statistic)
     profile = profile_of(engine, chunk, max_num_seqs, utilization)
     layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
     if rate is not None and any(degree > 1 for degree in layout.values()):
         message = "--rate tries every layout of --gpus-each: leave the layout out"
+        raise InvalidInputError(message)
+    if rate is not None and instead:
+        message = "--rate counts GPUs of one device, --instead compares devices: give one of the two"
         raise InvalidInputError(message)
     settings: dict[str, Any] = {
         "weights": weights,
@@ -84,10 +96,15 @@ def slo(
         "method": "simulation" if simulate else "auto",
         "seed": seed,
     }
-    if rate is None:
-        _print_rate(deployment, objective, work, usd_per_hour, form)
-    else:
-        _print_fleets(deployment, objective, {**work, "rate_per_s": rate, "settings": settings}, gpus_each, form)
+    with counting("requests of the run that is simulated", requests or 1000) as progress:
+        work["progress"] = progress
+        if instead:
+            devices = {deployment.device: usd_per_hour, **_devices(instead)}
+            _print_candidates(deployment, objective, {**work, "settings": {**settings, **layout}}, devices, form)
+        elif rate is None:
+            _print_rate(deployment, objective, work, usd_per_hour, form)
+        else:
+            _print_fleets(deployment, objective, {**work, "rate_per_s": rate, "settings": settings}, gpus_each, form)
 
 
 def objective_of(limits: tuple[str | None, ...], statistic: str) -> "Objective":
@@ -111,9 +128,10 @@ def _print_rate(
 ) -> None:
     """Print the largest rate, what clients then see, and what tokens cost at it."""
     from rooflinekit.reports import serving as report  # noqa: PLC0415 - loaded when asked for
-    from rooflinekit.serving.cost import cost  # noqa: PLC0415 - as above
+    from rooflinekit.serving.cost import cost, price_of  # noqa: PLC0415 - as above
     from rooflinekit.serving.objectives import max_rate  # noqa: PLC0415 - as above
 
+    price_of(deployment, usd_per_hour)  # refused before a search that takes seconds
     found = max_rate(deployment, objective, **work)
     rate = found.rate_per_s
     priced = cost(deployment, usd_per_hour=usd_per_hour, rate_per_s=rate, **work) if rate else None
@@ -121,7 +139,7 @@ def _print_rate(
     if form not in EYES:
         kept = {"part": "objective", "item": str(objective), "quantity": "max_requests_per_s", "value": rate}
         show([kept, *report.tidy(found.serving), *report.parted("cost", costs, "token")], form)
-        remark(form, *report.rate_lines(found))
+        remark(form, *report.rate_lines(found), *(report.cost_remarks(priced) if priced else ()))
         return
     say(*report.rate_lines(found), "")
     show(report.latency_rows(found.serving), form, title=report.title(found.serving, "" if rate else "one request"))
@@ -132,6 +150,33 @@ def _print_rate(
         remark(form, *report.cost_remarks(priced))
 
 
+def _devices(text: str) -> "dict[Device, float | None]":
+    """Read further devices, each with its price or without."""
+    from rooflinekit.specs.catalog import load_device  # noqa: PLC0415 - loaded when asked for
+
+    pairs = (one.partition("=") for one in text.split(",") if one)
+    return {load_device(name.strip()): options.number(usd) if usd else None for name, _, usd in pairs}
+
+
+def _print_candidates(
+    deployment: "Deployment",
+    objective: "Objective",
+    work: dict[str, Any],
+    devices: "dict[Device, float | None]",
+    form: str,
+) -> None:
+    """Print what each device carries and costs."""
+    from rooflinekit.reports import serving as report  # noqa: PLC0415 - loaded when asked for
+    from rooflinekit.serving.candidates import candidates  # noqa: PLC0415 - as above
+
+    compared = candidates(deployment.model, devices, objective, **work)
+    rows = report.candidate_rows(compared)
+    if rows or form not in EYES:
+        columns = report.CANDIDATE_COLUMNS if form in EYES else ()
+        show(rows, form, title=report.candidates_title(deployment, compared), columns=columns)
+    remark(form, *report.candidate_remarks(compared))
+
+
 def _print_fleets(
     deployment: "Deployment", objective: "Objective", work: dict[str, Any], gpus_each: str, form: str
 ) -> None:
@@ -139,7 +184,7 @@ def _print_fleets(
     from rooflinekit.reports import serving as report  # noqa: PLC0415 - loaded when asked for
     from rooflinekit.serving.min_gpus import min_gpus  # noqa: PLC0415 - as above
 
-    counts = tuple(int(one) for one in options.sizes(gpus_each))
+    counts = tuple(options.sizes(gpus_each))
     rate = work.pop("rate_per_s")
     fleets = min_gpus(deployment.model, deployment.device, rate, objective, gpus_each=counts, **work)
     rows = report.fleet_rows(fleets)

@@ -7,8 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rooflinekit.errors import InvalidInputError
-from rooflinekit.measurements.record import place
+from rooflinekit.measurements.record import refusal
 from rooflinekit.measurements.source import Source
 
 #: 1,234.5 with separators; a comma that is no separator is refused rather than guessed at.
@@ -95,7 +94,6 @@ def read_number(text: str, key: str, file: str, line: int | None) -> float | Non
     if written.lower() in _NOTHING:
         return None
     if not _NUMBER.fullmatch(written):
-        message = f"{place(file, line)}: `{key}` = {text!r}: expected a number"
-        raise InvalidInputError(message)
+        raise refusal(file, line, f"`{key}` = {text!r}: expected a number")
     number = float(written.replace(",", ""))
     return number if np.isfinite(number) else None

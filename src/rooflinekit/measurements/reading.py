@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.measurements.formats import FORMATS, Format, prometheus
 from rooflinekit.measurements.formats.format import Item
-from rooflinekit.measurements.record import FACTS, Measurement, Setting
+from rooflinekit.measurements.record import FACTS, Measurement, Setting, refusal
 from rooflinekit.measurements.source import Source
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _collected(chosen: Format, source: Source, items: Iterator[Item], facts: Map
     records: list[Measurement] = []
     settings: dict[str, str | float | bool] = {}
     skipped: Counter[str] = Counter()
-    for item in items:
+    for item in _naming(source, items):
         if isinstance(item, Measurement):
             records.append(replace(item, file=source.name, **facts))
         elif isinstance(item, Setting):
@@ -133,6 +133,16 @@ def _collected(chosen: Format, source: Source, items: Iterator[Item], facts: Map
         source.refuse(f"{chosen.title} without a record: {told(skipped) or 'it holds no measured value'}")
     lacks = tuple(name for name in (*FACTS, *chosen.asks) if any(getattr(one, name) is None for one in records))
     return Reading(source.name, chosen.name, tuple(records), settings, skipped, lacks)
+
+
+def _naming(source: Source, items: Iterator[Item]) -> Iterator[Item]:
+    """Name the file in a refusal by a record, which does not know what it is read from."""
+    try:
+        yield from items
+    except InvalidInputError as fault:
+        if source.name in str(fault):
+            raise
+        raise refusal(source.name, None, str(fault)) from None
 
 
 def detect(source: Source) -> Format:

@@ -146,7 +146,9 @@ class Measurement:
     def __post_init__(self) -> None:
         """Refuse what no comparison could use."""
         if self.quantity not in QUANTITIES or not np.isfinite(self.value):
-            message = f"{self.where}: {self.quantity} = {self.value!r}: expected a finite value of a known quantity"
+            where = self.where.removeprefix(", ")  # in a reader, which names the file
+            message = f"{where}: " * bool(where) + f"{self.quantity} = {self.value!r}"
+            message += ": expected a finite value of a known quantity"
             raise InvalidInputError(message)
 
     @property
@@ -178,6 +180,22 @@ class Setting(NamedTuple):
 
     name: str
     value: str | float | bool
+
+
+#: A message longer than this shows its ends: what was expected stands last.
+_LONGEST, _BEGINNING, _END = 700, 350, 300
+
+
+def refusal(file: str, line: int | None, what: str) -> InvalidInputError:
+    r"""Make the error that names file and line: one line that can be printed, whatever the file held.
+
+    >>> refusal("run.json", 3, "`n` = 'x\ty': expected a number")
+    InvalidInputError("run.json, line 3: `n` = 'x\\ty': expected a number")
+    """
+    told = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in what)
+    if len(told) > _LONGEST:
+        told = f"{told[:_BEGINNING]} ... {told[-_END:]}"
+    return InvalidInputError(f"{place(file, line)}: {told}")
 
 
 def place(file: str, line: int | None) -> str:

@@ -14,7 +14,7 @@ from typing import IO, Any, NoReturn, cast
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
-from rooflinekit.measurements.record import place
+from rooflinekit.measurements.record import refusal
 
 #: What is looked at to tell a format.
 _HEAD_BYTES = 1 << 16
@@ -28,6 +28,8 @@ MOST_LINE_BYTES = 256 * int(units.MIB)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|(?<![\w\]])\[(?:\d{1,3};)*\d{1,3}m")
 _LOST = re.compile(r"\[\d{1,3}[;m]")
 _ENCODINGS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+#: What stands for a byte that could not be decoded.
+_ESCAPED = re.compile("[\udc80-\udcff]")
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 
 
@@ -112,15 +114,30 @@ class Source:
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield the lines with their numbers, one at a time, without colours and line ends."""
+        number = 0
+        try:
+            for number, line in self._decoded("strict"):
+                yield number, without_colours(line.rstrip("\r\n"))
+        except UnicodeDecodeError as fault:
+            self.refuse(_not_text(fault), self._undecodable() or number + 1)
+
+    def _decoded(self, errors: str) -> Iterator[tuple[int, str]]:
         with self.open() as stream:
-            text = io.TextIOWrapper(stream, encoding=self.encoding, newline=None)
+            text = io.TextIOWrapper(stream, encoding=self.encoding, errors=errors, newline=None)
             number = 0
-            try:
-                while line := text.readline(MOST_LINE_BYTES):
-                    number += 1
-                    yield number, without_colours(line.rstrip("\r\n"))
-            except UnicodeDecodeError as fault:
-                self.refuse(_not_text(fault), number + 1)
+            while line := text.readline(MOST_LINE_BYTES):
+                number += 1
+                if len(line) == MOST_LINE_BYTES and not line.endswith("\n"):
+                    self.refuse(f"has a line of more than {MOST_LINE_BYTES / units.MIB:.0f} MiB: it is no log", number)
+                yield number, line
+
+    def _undecodable(self) -> int | None:
+        """Find the line that is no text: decoding reads ahead of the line at which it fails."""
+        lines = self._decoded("surrogateescape")
+        try:
+            return next((number for number, line in lines if _ESCAPED.search(line)), None)
+        except UnicodeDecodeError:  # half a letter of two bytes cannot be escaped
+            return None
 
     def text(self) -> str:
         """Give it whole, decoded; colours stay, since JSON may hold them."""
@@ -138,19 +155,23 @@ class Source:
         Bare ``Infinity`` and ``NaN`` are read: some tools write them.
         """
         text = self.text()
-        decoder, at = json.JSONDecoder(), _next(text, 0)
+        decoder, at, listed = json.JSONDecoder(), _next(text, 0), False
         line, counted = 1, 0
         while at < len(text):
             line, counted = line + text.count("\n", counted, at), at
+            if text[at] == ("]" if listed else "["):
+                at, listed = _next(text, at + 1), not listed
+                continue
             try:
                 found, end = decoder.raw_decode(text, at)
+                at = _after(text, end, listed=listed)
             except (ValueError, RecursionError) as fault:
                 self._refuse_json(text, fault, line)
-            for one in found if isinstance(found, list) else [found]:
-                if not isinstance(one, dict):
-                    self.refuse(f"holds {type(one).__name__} where a JSON object was expected", line)
-                yield line, one
-            at = _next(text, end)
+            if not isinstance(found, dict):
+                self.refuse(f"holds {type(found).__name__} where a JSON object was expected", line)
+            yield line, found
+        if listed:
+            self._refuse_json(text, json.JSONDecodeError("Expecting ',' delimiter", text, len(text)), line)
 
     def _refuse_json(self, text: str, fault: Exception, line: int) -> NoReturn:
         if not isinstance(fault, json.JSONDecodeError):
@@ -171,8 +192,7 @@ class Source:
 
     def refuse(self, what: str, line: int | None = None) -> NoReturn:
         """Raise the error that names the file and line."""
-        message = f"{place(self.name, line)}: {what}"
-        raise InvalidInputError(message) from None
+        raise refusal(self.name, line, what) from None
 
 
 class _Bounded(io.RawIOBase):
@@ -210,6 +230,17 @@ def _next(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n\ufeff\x1e":
         at += 1
     return at
+
+
+def _after(text: str, end: int, *, listed: bool) -> int:
+    """Give where the object after this one begins; those of a list have a comma between them."""
+    at = _next(text, end)
+    if not listed or at == len(text) or text[at] == "]":
+        return at
+    if text[at] != ",":
+        message = "Expecting ',' delimiter"
+        raise json.JSONDecodeError(message, text, at)
+    return _next(text, at + 1)
 
 
 def _not_text(fault: UnicodeDecodeError) -> str:

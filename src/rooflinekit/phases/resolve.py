@@ -6,9 +6,16 @@ from typing import NamedTuple
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError, MissingFigureError
 from rooflinekit.roofline.communication import Links
+from rooflinekit.roofline.fusion import fused
 from rooflinekit.roofline.laws import Laws, choose, roofline_efficiency
 from rooflinekit.roofline.timing import Rates
-from rooflinekit.specs.catalog import interconnect_of, load_engines, load_generation, load_interconnect
+from rooflinekit.specs.catalog import (
+    interconnect_of,
+    load_engines,
+    load_fusions,
+    load_generation,
+    load_interconnect,
+)
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.interconnect import Interconnect, LinkChoice
@@ -90,7 +97,9 @@ def resolve_laws(device: Device, engine: str | None, weights: str, efficiency: s
     if one_of("efficiency", efficiency, EFFICIENCIES) != "calibrated":
         return Laws((roofline_efficiency(f"{efficiency} roofline of {device.id}"),), "own")
     shared = [entry for entry in load_engines() if entry.family == device.vendor]
-    return choose(device.efficiency, known, engine, weights, shared)
+    chosen = choose(device.efficiency, known, engine, weights, shared)
+    kernels = [one.kernel for one in load_fusions(engine)]
+    return fused(chosen, str(engine), kernels) if kernels else chosen
 
 
 def resolve_links(device: Device, engine: str | None, choice: str | LinkChoice | Interconnect | None) -> Links:

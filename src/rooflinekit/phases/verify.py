@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from rooflinekit import units
-from rooflinekit.errors import NotCalibratedError
+from rooflinekit.errors import InvalidInputError, NotCalibratedError
 from rooflinekit.phases.estimate import Estimate
 from rooflinekit.roofline.laws import same_engine
 from rooflinekit.specs.precision import PLAIN
@@ -129,7 +129,7 @@ def _checkpoint(deployment: "Deployment") -> str:
 def _vllm(work: _Work) -> Iterator[Command]:
     """Yield two latencies whose difference is the decode steps, then a server and its clients."""
     engine = _engine_flags(work)
-    held = _told_checkpoint(work)
+    held = f"{_told_checkpoint(work)}{_told_experts(work)}"
     first = f"vllm bench latency --model {work.model} --input-len {work.prompt}"
     rest = f"--batch-size {work.batch} --num-iters-warmup 3 --num-iters {_REPEATS}{engine}"
     request = work.deployment.request(work.prompt, output_tokens=work.output, batch=work.batch)
@@ -173,6 +173,14 @@ def _told_checkpoint(work: _Work) -> str:
     return f"; MODEL: your checkpoint of {deployment.model.name} with {deployment.precision.described}"
 
 
+def _told_experts(work: _Work) -> str:
+    """Say where the engine has no flag for the layout: it divides experts among all ranks of a stage or none."""
+    layout = work.deployment.layout
+    if layout.expert_parallel in (1, layout.stage_ranks):
+        return ""
+    return f"; vLLM divides whole experts among all {layout.stage_ranks} ranks, estimated is {layout.layout}"
+
+
 def _prefill(work: _Work, budget: int) -> Estimate:
     """Estimate one prompt in passes of at most so many tokens; several prompts as one pass."""
     if work.batch > 1 or work.prompt <= budget:
@@ -190,7 +198,10 @@ def _passes(work: _Work) -> str:
 
 def _other(work: _Work) -> Iterator[Command]:
     """Yield the clients: how the server is started is the engine's own business."""
-    yield from _clients(work, 8000, f"; a server of {work.deployment.engine or 'the engine'} listens on port 8000")
+    layout = work.deployment.layout
+    over = f" on {layout.devices} devices ({layout.layout})" if layout.devices > 1 else ""
+    server = f"a server of {work.deployment.engine or 'the engine'}{over}"
+    yield from _clients(work, 8000, f"; {server} listens on port 8000")
 
 
 def _clients(work: _Work, port: int, held: str = "") -> Iterator[Command]:
@@ -251,7 +262,7 @@ def _curl(work: _Work, port: int, prefill: Estimate, decode: Estimate) -> Comman
 
 def _llama(work: _Work) -> Iterator[Command]:
     """Yield llama-bench and a server for one stream, llama-batched-bench for several: llama-bench has no batch."""
-    passes = f"-b {_MICRO_BATCH} -ub {_MICRO_BATCH}"
+    passes = f"-b {_MICRO_BATCH} -ub {_MICRO_BATCH}{_split(work, ',')}"
     after = work.deployment.request(work.prompt, output_tokens=work.output + 1, batch=work.batch)
     held = f"{work.model}: your GGUF file of {work.deployment.model.name}, {work.deployment.precision.described}"
     room = work.batch * (work.prompt + work.output)
@@ -261,7 +272,7 @@ def _llama(work: _Work) -> Iterator[Command]:
         yield Command(f"llama-batched-bench -m {work.model} {sizes}", steps)
         return
     bench, prefill = f"llama-bench -m {work.model}", _prefill(work, _MICRO_BATCH)
-    more = f"{passes} -r {_REPEATS} -o md"
+    more = f"-b {_MICRO_BATCH} -ub {_MICRO_BATCH}{_split(work, '/')} -r {_REPEATS} -o md"
     yield Command(f"{bench} -p {work.prompt} -n 0 {more}", f"pp{work.prompt}: {_rate(prefill, work.prompt)}; {held}")
     rate = _rate(after.decode, work.output)
     yield Command(f"{bench} -p 0 -n {work.output} -d {work.prompt} {more}", f"tg{work.output} @ d{work.prompt}: {rate}")
@@ -269,6 +280,21 @@ def _llama(work: _Work) -> Iterator[Command]:
     yield Command(serve, "a server on port 8080 for the command below; leave it running")
     request = work.deployment.request(work.prompt, output_tokens=work.output)
     yield _curl(work, 8080, prefill, request.decode)
+
+
+def _split(work: _Work, between: str) -> str:
+    """Give the flags that divide a model among devices: its layers, or the rows of its products."""
+    layout = work.deployment.layout
+    if layout.devices == 1:
+        return ""
+    if layout.devices not in (layout.tensor_parallel, layout.pipeline_parallel):
+        message = (
+            f"{layout.layout}: llama.cpp divides layers (pipeline_parallel) or products (tensor_parallel), "
+            "and nothing else: estimate one of the two"
+        )
+        raise InvalidInputError(message)
+    mode = "row" if layout.tensor_parallel > 1 else "layer"
+    return f" -sm {mode} -ts {between.join('1' * layout.devices)}"
 
 
 # ---- what to expect

@@ -8,6 +8,7 @@ from rooflinekit import units
 from rooflinekit.calibration.compare import Comparison, line
 from rooflinekit.calibration.compare_kernels import Family, KernelComparison, kernel_line
 from rooflinekit.calibration.diagnose import Diagnosis, Symptom
+from rooflinekit.calibration.symptoms import WORDS
 from rooflinekit.measurements import Measurement, Reading
 
 Rows = list[dict[str, Any]]
@@ -29,15 +30,8 @@ CAUSES = ("cause", "explains", "log_odds", "what it would be")
 
 #: A kernel's name holds its template arguments, hundreds of letters of them.
 _LONGEST_NAME = 60
-#: Symptom -> what it is called, and the unit of its figures.
-_SYMPTOMS = {
-    "prefill_s": ("prefill", "s"), "ttft_s": ("time to first token", "s"), "step_s": ("decode step", "s"),
-    "gap_p99_s": ("p99 gap between tokens", "s"), "request_s": ("whole request", "s"),
-    "queue_s": ("wait before prefill", "s"), "tokens_per_s": ("output rate", "token/s"),
-    "running": ("requests running", "1"), "waiting": ("requests waiting", "1"),
-    "usage": ("KV cache in use", "fraction"),
-    "hit_rate": ("prefix found in cache", "fraction"), "preemptions": ("preemptions", "1"),
-}  # fmt: skip
+#: Part of what is off from which eyes are shown a cause.
+_SHOWN = 0.005
 
 
 def shown(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> list[str]:
@@ -153,7 +147,7 @@ def symptom_rows(diagnosis: Diagnosis) -> Rows:
 
 
 def _symptom(one: Symptom) -> dict[str, Any]:
-    name, unit = _SYMPTOMS.get(one.name, (one.name, ""))
+    name, unit = WORDS.get(one.name, (one.name, ""))
     return {
         "symptom": name, "observed": one.observed, "expected": one.expected, "floor": one.floor or None,
         "deviations": one.deviations, "basis": one.basis, "unit": unit,
@@ -162,7 +156,7 @@ def _symptom(one: Symptom) -> dict[str, Any]:
 
 def cause_rows(diagnosis: Diagnosis, *, most: int | None = None) -> Rows:
     """Lay the causes out, the likeliest first; eyes see those that explain anything."""
-    found = [one for one in diagnosis.findings if most is None or one.explains > 0][:most]
+    found = [one for one in diagnosis.findings if most is None or one.explains > _SHOWN][:most]
     return [
         {"cause": one.cause, "explains": one.explains, "log_odds": one.log_odds, "what it would be": one.told}
         for one in found

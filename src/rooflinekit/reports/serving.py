@@ -1,7 +1,7 @@
 """Serving for eyes and for programs: latencies, what the server carries, rates under an objective, cost, the ledger."""
 
 from collections.abc import Iterable, Iterator
-from math import ceil, isinf
+from math import ceil, isinf, nan
 from typing import Any
 
 from rooflinekit import units
@@ -9,7 +9,9 @@ from rooflinekit.errors import RooflinekitError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Closed, Lengths, Open, Trace, Traffic
 from rooflinekit.serving.budget import Budget, Change
-from rooflinekit.serving.cost import Cost
+from rooflinekit.serving.candidates import Candidates, candidate_row
+from rooflinekit.serving.cost import Cost, Price, no_price
+from rooflinekit.serving.embedding import Embedding
 from rooflinekit.serving.min_gpus import Fleets
 from rooflinekit.serving.objectives import METRICS, STATISTICS, MaxRate
 from rooflinekit.serving.serve import Serving
@@ -23,10 +25,11 @@ Figures = dict[str, Any]
 
 def title(serving: Serving, come: str = "") -> str:
     """Name what is served, on what, by whom, and to whom."""
-    return f"{_place(serving.deployment)} under {serving.engine.id}: {_load(serving.traffic, come)}"
+    return f"{place(serving.deployment)} under {serving.engine.id}: {_load(serving.traffic, come)}"
 
 
-def _place(deployment: Deployment) -> str:
+def place(deployment: Deployment) -> str:
+    """Name the model and where it runs."""
     gpus = deployment.layout.devices
     many = deployment.device.id if gpus == 1 else f"{gpus} x {deployment.device.id} ({deployment.layout.layout})"
     return f"{deployment.model.id} on {many}"
@@ -140,7 +143,7 @@ def fleet_rows(fleets: Fleets) -> list[Figures]:
             "each_at_most_requests_per_s": one.max_rate_per_s,
             "time_to_first_token_s": one.serving.time_to_first_token_s.mean,  # type: ignore[union-attr]
             "time_per_output_token_s": one.serving.time_per_output_token_s.mean,  # type: ignore[union-attr]
-            "limited_by": one.reason,
+            "limited_by": one.reason.partition(" is ")[0],  # the limit; by how much is of one rate alone
         }
         for one in kept
     ]
@@ -154,6 +157,50 @@ def fleet_remarks(fleets: Fleets) -> Iterator[str]:
     else:
         yield f"fewest: {best!r}; means are those of each server at its part of the rate"
     yield from (f"note: {one!r}" for one in fleets.options if not one.servers)
+
+
+def candidate_rows(compared: Candidates) -> list[Figures]:
+    """Give a row a device that keeps the objective, the cheapest first."""
+    rows = (candidate_row(one) for one in compared.options if one.max_rate_per_s)
+    return [
+        {
+            **{name: row[name] for name in _CANDIDATE},
+            "usd_per_thousand_requests": _THOUSAND * row["request_usd"],
+            "limited_by": row["limited_by"].partition(" is ")[0],
+        }
+        for row in rows
+    ]
+
+
+_CANDIDATE = (
+    "device", "gpus", "max_requests_per_s", "usd_per_hour", "input_usd_per_million", "output_usd_per_million",
+)  # fmt: skip
+#: What fits on a screen; the price stands below the table.
+CANDIDATE_COLUMNS = (
+    "device", "max_requests_per_s", "input_usd_per_million", "output_usd_per_million", "usd_per_thousand_requests",
+    "limited_by",
+)  # fmt: skip
+_THOUSAND = 1000.0
+
+
+def candidates_title(deployment: Deployment, compared: Candidates) -> str:
+    """Name what is served, under which limits, and by how many GPUs each."""
+    many = "" if deployment.layout.devices == 1 else f" on {deployment.layout.devices} GPUs each"
+    return f"{deployment.model.id}{many}: {compared.objective}; dollars of a million tokens (1M)"
+
+
+def candidate_remarks(compared: Candidates) -> Iterator[str]:
+    """Say which is the cheapest, whose price is not known, and why others do not serve."""
+    if compared.best is None:
+        yield f"no device keeps the objective: {compared.objective}"
+    for one in compared.options:
+        name = one.deployment.device.id
+        if one.cost is None:
+            yield f"note: {name}: {one.reason}"
+        elif one.cost.price is None:
+            yield f"note: {one.cost.reason}"
+        else:
+            yield f"{name}: {_priced(one.cost.price)}, {one.cost.serving.basis}"
 
 
 # ---- cost
@@ -172,9 +219,49 @@ def cost_remarks(priced: Cost) -> Iterator[str]:
     if priced.reason:
         yield f"no cost: {priced.reason}"
     elif priced.price is not None:
-        yield f"at ${priced.price.usd_per_hour:g} an hour and GPU ({priced.price.source}), idle time included"
+        yield f"{_priced(priced.price)}, idle time included"
     if priced.energy_j is not None:
-        yield f"energy: {priced.serving.deployment.device.datasheet.tdp_w:g} W all the time, an upper bound"
+        yield _powered(priced.serving.deployment)
+
+
+def _priced(price: Price) -> str:
+    return f"at ${price.usd_per_hour:g} an hour and GPU ({price.source})"
+
+
+def _powered(deployment: Deployment) -> str:
+    return f"energy: {deployment.device.datasheet.tdp_w:g} W all the time, an upper bound"
+
+
+# ---- models that only read
+
+
+def embedding_title(read: Embedding) -> str:
+    """Name what reads, on what, by whom."""
+    return f"{place(read.deployment)} under {read.engine.id}: texts of {units.count(read.tokens)} tokens"
+
+
+def embedding_rows(read: Embedding) -> Figures:
+    """Give rates, times, and what a million tokens cost where a price is known."""
+    known = {"usd_per_million": read.usd_per_million, "energy_j": read.energy_j}
+    return {
+        "tokens_per_s": read.tokens_per_s,
+        "texts_per_s": read.texts_per_s,
+        "texts_in_a_pass": read.texts,
+        "pass_s": read.pass_s,
+        "one_text_alone_s": read.alone_s,
+        **{name: figure for name, figure in known.items() if figure is not None},
+    }
+
+
+def embedding_remarks(read: Embedding) -> Iterator[str]:
+    """Say what is not in the figures, and at which price."""
+    yield f"no output layer, no decode, no cache kept; a server that never waits ({read.basis})"
+    if read.price is None:
+        yield f"no cost: {no_price(read.deployment)}"
+    else:
+        yield _priced(read.price)
+    if read.energy_j is not None:
+        yield _powered(read.deployment)
 
 
 # ---- the ledger
@@ -184,7 +271,7 @@ def ledger_rows(told: Budget) -> list[Figures]:
     """Give a row a line of the ledger and one for the whole; shares only where there is an end."""
     total = told.ledger.total_s
     rows: list[Figures] = [
-        {"line": name.removesuffix("_s"), "time_s": seconds, "share": 0.0 if isinf(total) else seconds / total}
+        {"line": name.removesuffix("_s"), "time_s": seconds, "share": nan if isinf(total) else seconds / total}
         for name, seconds in told.ledger._asdict().items()
     ]
     return [*rows, {"line": "end to end", "time_s": total, "share": 1.0}]
@@ -221,7 +308,7 @@ def budget_title(deployment: Deployment, told: Budget, sizes: tuple[float, float
     """Name what is served, on what, and to whom."""
     if told.serving is not None:
         return title(told.serving)
-    return f"{_place(deployment)}: one request alone, {units.count(sizes[0])} in, {units.count(sizes[1])} out"
+    return f"{place(deployment)}: one request alone, {units.count(sizes[0])} in, {units.count(sizes[1])} out"
 
 
 def budget_remarks(told: Budget) -> Iterator[str]:
@@ -234,6 +321,7 @@ def budget_remarks(told: Budget) -> Iterator[str]:
     else:
         yield f"misses {limit} by {units.duration(over)} ({told.statistic})"
     yield f"service time only: no queue ({told.basis})" if serving is None else f"by {serving.method}, {told.basis}"
+    yield from (f"note: {one.change}: {one.reason}" for one in told.changes if one.reason)
 
 
 def budget_tidy(told: Budget) -> Iterator[Figures]:

@@ -13,6 +13,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
+from rooflinekit.reports.choices import load_of
 from rooflinekit.reports.drawing import (
     COLOURS,
     GREY,
@@ -24,7 +25,8 @@ from rooflinekit.reports.drawing import (
     tick_by,
     title,
 )
-from rooflinekit.serving.levers import METRICS, MOVES, Lever, Levers
+from rooflinekit.serving.lever_figures import METRICS
+from rooflinekit.serving.levers import MOVES, Lever, Levers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +37,8 @@ _MORE_IS_BETTER = ("throughput", "KV capacity")
 _BLOCKS = (("service time", 2), ("a client sees", 3), ("the server", 3))
 _BETTER, _WORSE, _STILL = COLOURS[0], COLOURS[4], "0.93"
 _DEEPEST = 3.0  # doublings at which a colour is full
-_ROW, _SPACE = 0.27, 2.1  # inches
+_ROW, _SPACE = 0.27, 2.3  # inches
+_HEADINGS = 42.0  # points that the two rows of headings take
 
 
 # ---- what moves which phase
@@ -58,7 +61,7 @@ def levers_figure(found: Levers) -> Figure:
     Examples
     --------
     >>> import rooflinekit as rk
-    >>> figure = levers_figure(rk.levers(rk.Deployment("qwen3-8b", "gb10"), 2048, 256))
+    >>> figure = levers_figure(rk.levers(rk.Deployment("qwen3-8b", "gb10"), 2048, 32))
     >>> [label.get_text() for label in figure.axes[0].get_xticklabels()][:2]
     ['prefill', 'decode']
     """
@@ -70,16 +73,17 @@ def levers_figure(found: Levers) -> Figure:
     _dress_table(axes, [row.change for row in rows])
     state = found.state
     heading = f"What moves which phase: {state.deployment.model.id} on {state.deployment.device.id}"
-    load = f"{state.rate_per_s:g} requests/s" if state.rate_per_s else f"{state.concurrency:,} in flight"
-    sizes = f"{state.prompt_tokens:,.0f} prompt and {state.output_tokens:,.0f} output tokens, {load}"
-    title(axes, heading, f"{sizes}; {found.basis}\n ")
+    sizes = f"{state.prompt_tokens:,.0f} prompt and {state.output_tokens:,.0f} output tokens, {load_of(found)}"
+    title(axes, heading, f"{sizes}; {found.basis}")
+    axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=SMALL, color=GREY, pad=_HEADINGS)
     legend(figure, list(_table_keys(found)))
     return figure
 
 
 def _draw_row(axes: Axes, row: Lever, height: int) -> None:
     if not row.words:
-        axes.text(0.08, height, _short(row.note), fontsize=SMALL - 0.5, color=GREY, va="center", style="italic")
+        axes.text(0.08, height, _short(row.note), fontsize=SMALL - 0.5, color=GREY, va="center", style="italic",
+                  bbox={"facecolor": "white", "linewidth": 0, "pad": 1.5})  # fmt: skip
         return
     for column, metric in enumerate(METRICS):
         ratio = row.ratios[metric]
@@ -127,8 +131,7 @@ def _dress_table(axes: Axes, names: Sequence[str]) -> None:
     start = 0
     for name, wide in _BLOCKS:
         middle = start + wide / 2.0
-        axes.text(middle, 1.0, name, transform=axes.get_xaxis_transform(), ha="center", va="bottom", fontsize=SMALL,
-                  color=GREY, style="italic").set_y(1.0 + 0.3 / (_ROW * len(names)) * 0.72)  # fmt: skip
+        axes.text(middle, -1.3, name, ha="center", va="bottom", fontsize=SMALL, color=GREY, style="italic")
         start += wide
         if start < len(METRICS):
             axes.axvline(start, color="black", linewidth=0.6)
@@ -207,7 +210,7 @@ def _draw_gaps(axes: Axes, rows: "pd.DataFrame") -> Iterator[Artist]:
     yield _curve(axes, rows, "worst_gap_s", 2, "worst gap: a step with the largest chunk of one prompt")
     if (high > 1.05 * low).any():
         yield Patch(color=COLOURS[2], alpha=0.2, label="longer where prompts come together and fill the budget")
-    yield _curve(axes, rows, "itl_p99_s", 3, "ITL, p99")
+    yield _curve(axes, rows, "itl_p99_s", 3, "ITL, p99: a step with a chunk where over 1% of the steps carry one")
     yield _curve(axes, rows, "itl_mean_s", 5, "ITL, mean")
 
 

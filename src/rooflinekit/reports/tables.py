@@ -55,6 +55,7 @@ _SHOWN: dict[str, Callable[[float, int], str]] = {
     "change": lambda value, _: f"{value:+.2%}",
     "error": lambda value, _: f"{value:+.1%}",
     "signed": lambda value, _: f"{value:+.1f}",
+    "slope": lambda value, _: f"{value:+.2f}",
     "1": lambda value, _: units.count(value),
     "token": lambda value, _: f"{units.count(value)} tokens",
     "request": lambda value, _: f"{units.count(value)} requests",
@@ -62,6 +63,7 @@ _SHOWN: dict[str, Callable[[float, int], str]] = {
     "W": lambda value, digits: f"{units.significant(value, digits)} W",
     "token/s": lambda value, digits: f"{units.significant(value, digits)} tokens/s",
     "requests/s": units.significant,
+    "texts/s": units.significant,
     "USD": lambda value, digits: f"${units.significant(value, digits)}",
     "J": lambda value, digits: units.si(value, "J", digits) if value >= 1 else f"{units.significant(value, digits)} J",
     "request/s": lambda value, digits: f"{units.significant(value, digits)} requests/s",
@@ -70,7 +72,8 @@ _SHOWN: dict[str, Callable[[float, int], str]] = {
 #: End of a column's name -> unit of its figures; the first that fits.
 _UNITS = (
     ("flops_per_s", "FLOP/s"), ("tokens_per_s", "tokens/s"), ("per_user", "tokens/s"), ("at_most", "tokens/s"),
-    ("bytes_per_s", "bytes/s"), ("requests_per_s", "requests/s"), ("usd_per_million", "USD"), ("energy_j", "J"),
+    ("bytes_per_s", "bytes/s"), ("requests_per_s", "requests/s"), ("texts_per_s", "texts/s"),
+    ("usd_per_million", "USD"), ("usd_per_hour", "USD"), ("thousand_requests", "USD"), ("energy_j", "J"),
     ("bytes_per_token", "capacity"), ("weights_bytes", "capacity"), ("kv_cache_bytes", "capacity"),
     ("memory_bytes", "capacity"), ("room_bytes", "capacity"), ("state_bytes", "capacity"),
     ("_bytes", "bytes"), ("bytes", "bytes"),
@@ -78,7 +81,9 @@ _UNITS = (
     ("of_arithmetic", "fraction"), ("of_memory", "fraction"), ("mfu", "fraction"), ("mbu", "fraction"),
     ("explains", "fraction"), ("error", "error"), ("deviations", "signed"), ("log_odds", "signed"),
     ("difference", "change"), ("tokens", "tokens"), ("parameters", "parameters"), ("launches", "count"),
-    ("batch", "count"), ("sequences", "count"), ("requests", "ratio"),
+    ("batch", "count"), ("sequences", "count"), ("requests", "ratio"), ("running", "ratio"), ("token_budget", "count"),
+    ("tokens_per_step", "ratio"), ("speedup", "ratio"), ("acceptance", "ratio"), ("elasticity", "slope"),
+    ("balance", "ratio"),
 )
 _HEADINGS = {
     "flops": "FLOPs", "bytes": "bytes", "intensity": "FLOP/byte", "weight_bytes": "weights", "kv_bytes": "KV read",
@@ -88,7 +93,15 @@ _HEADINGS = {
     "active_parameters": "active", "message_bytes": "sent", "kv_room_bytes": "KV room",
     "utilisation_share": "utilisation", "steps_with_prompts_share": "steps with prompts",
     "most_requests_per_s": "it could carry, requests/s", "each_at_most_requests_per_s": "each at most, requests/s",
-    "gpu_s": "GPU time", "usd_per_million": "a million", "energy_j": "energy, at most",
+    "max_requests_per_s": "requests/s", "usd_per_hour": "an hour",
+    "input_usd_per_million": "input, 1M", "output_usd_per_million": "output, 1M",
+    "usd_per_thousand_requests": "1,000 requests",
+    "texts_per_s": "texts/s", "gpu_s": "GPU time", "usd_per_million": "a million", "energy_j": "energy, at most",
+    "ttft_mean_s": "TTFT", "ttft_p99_s": "TTFT p99", "itl_mean_s": "ITL", "itl_p99_s": "ITL p99",
+    "unchunked_gap_s": "gap without chunks", "full_budget_gap_s": "gap of a full step",
+    "balance": "prefill GPUs that fill a decode GPU", "sent_by_a_gpu_bytes": "K and V that a GPU sends",
+    "prefill_gpus": "prefill GPUs", "decode_gpus": "decode GPUs", "link_bytes_per_s": "link",
+    "prefill_elasticity": "prefill", "decode_elasticity": "decode",
     "prefill_communication_share": "prefill sent", "decode_communication_share": "decode sent",
 }
 # fmt: on
@@ -221,7 +234,7 @@ def cell(column: str, record: Record) -> str:
     if isinstance(value, str):
         return value
     if math.isinf(value):
-        return "never" if column.endswith("tokens") else f"{value:g}"
+        return "never" if column.endswith(("tokens", "acceptance")) else f"{value:g}"
     return _SHOWN[_unit(column, record)](value, _digits(column, record)) if value else "0"
 
 

@@ -2,7 +2,7 @@
 
 from rooflinekit.serving.budget import ledger
 from rooflinekit.serving.capacity import Capacity, capacity
-from rooflinekit.serving.cost import embed
+from rooflinekit.serving.embedding import embed
 from rooflinekit.serving.engine import EngineProfile, list_engines, load_engine
 from rooflinekit.serving.room import Lever, more_room
 from rooflinekit.serving.workload import lint_workload

@@ -1,7 +1,7 @@
 """Arrivals: requests as they come, open (a rate) or closed (a client with so many in flight), or from a trace file."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,8 @@ class Lengths:
     mean : float
         [token]
     kind : {"fixed", "uniform", "lognormal"}
-        Uniform integers lie in [low x, high x] of a nominal length; a log-normal's `spread` is that of the logarithm.
+        Uniform integers lie in [low x, high x] of a nominal length; a log-normal's `spread` is that of the logarithm,
+        and it ends at its 99.9th percentile, as a longest context ends it.
     low, high : float
         Ends of the uniform one, as parts of ``mean / ((low + high) / 2)``.
     spread : float
@@ -67,16 +68,23 @@ class Lengths:
             return np.full(count, float(round(self.mean)))
         if self.kind == "uniform":
             nominal = self.mean / ((self.low + self.high) / 2.0)
-            ends = round(self.low * nominal), round(self.high * nominal)
+            ends = max(round(self.low * nominal), 1), max(round(self.high * nominal), 1)
             return random.integers(ends[0], ends[1] + 1, count).astype(np.float64)
         normal = random.normal(np.log(self.mean) - self.spread**2 / 2.0, self.spread, count)
-        return np.maximum(np.rint(np.exp(normal)), 1.0)
+        return np.clip(np.rint(np.exp(normal)), 1.0, self.longest)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation. [token]"""
+        if self.kind == "uniform":
+            return float(self.mean * (self.high - self.low) / (self.high + self.low) / 3.0**0.5)
+        return float(self.mean * np.sqrt(np.expm1(self.spread**2))) if self.kind == "lognormal" else 0.0
 
     @property
     def longest(self) -> float:
-        """A length that is hardly exceeded: the upper end, or the 99.9th percentile."""
+        """The length that no draw exceeds: the upper end, or the 99.9th percentile."""
         if self.kind == "lognormal":
-            return float(self.mean * np.exp(-(self.spread**2) / 2.0 + 3.09 * self.spread))
+            return max(float(np.rint(self.mean * np.exp(-(self.spread**2) / 2.0 + 3.09 * self.spread))), 1.0)
         return self.mean * self.high / ((self.low + self.high) / 2.0)
 
 
@@ -174,6 +182,7 @@ class Traffic:
 
     def draw(self, seed: int) -> Iterator[Request]:
         """Draw the requests one after another, in blocks."""
+        checked("seed", seed, whole=True)
         random = np.random.default_rng(seed)
         clock = 0.0
         for start in range(0, self.requests, _BLOCK):
@@ -218,31 +227,48 @@ def read_trace(path: str | Path) -> Trace:
     Raises
     ------
     InvalidInputError
-        A column or value is missing or wrong, a time falls behind the one before, or there is no request.
+        The file cannot be read as text, a column or value is missing or wrong, a time falls behind the one before, or
+        there is no request.
     """
-    with Path(path).open(encoding="utf-8", newline="") as stream:
-        rows = [_request(path, number, line) for number, line in enumerate(csv.DictReader(stream), start=2)]
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as stream:
+            lines = csv.DictReader(stream)
+            _require_columns(path, lines.fieldnames or ())
+            rows = [(lines.line_num, _request(path, lines.line_num, line)) for line in lines]
+    except (OSError, UnicodeDecodeError, csv.Error) as fault:
+        said = getattr(fault, "strerror", None) or fault
+        message = f"{path}: {said}: expected a CSV file with the columns {', '.join(Request._fields)}"
+        raise InvalidInputError(message) from None
     if not rows:
-        message = f"{path}: holds no request: expected the columns {', '.join(Request._fields)} and a row a request"
+        message = f"{path}: holds no request: expected a row for each below the columns' names"
         raise InvalidInputError(message)
-    for number, (one, after) in enumerate(pairwise(rows), start=3):
+    for (_, one), (number, after) in pairwise(rows):
         if after.arrival_s < one.arrival_s:
             message = (
                 f"{path}, line {number}: arrival_s = {after.arrival_s:g} comes before {one.arrival_s:g}: sort by it"
             )
             raise InvalidInputError(message)
-    return Trace(str(path), tuple(rows))
+    return Trace(str(path), tuple(row for _, row in rows))
+
+
+def _require_columns(path: str | Path, names: Sequence[str]) -> None:
+    missing = [name for name in Request._fields if name not in names]
+    if missing:
+        message = f"{path}, line 1: no column {', '.join(missing)}: expected {', '.join(Request._fields)}"
+        raise InvalidInputError(message)
 
 
 def _request(path: str | Path, number: int, line: dict[str, str | None]) -> Request:
     values = []
     for name, least in zip(Request._fields, (0.0, 1.0, 1.0), strict=True):
+        whole = name != "arrival_s"
         try:
             value = float(line[name] or "nan")
-        except (KeyError, ValueError):
+        except ValueError:
             value = float("nan")
-        if not least <= value < np.inf:
-            message = f"{path}, line {number}: {name} = {line.get(name)!r}: expected a number of at least {least:g}"
+        if not least <= value < np.inf or (whole and value % 1.0):
+            kind = "a whole number" if whole else "a number"
+            message = f"{path}, line {number}: {name} = {line[name]!r}: expected {kind} of at least {least:g}"
             raise InvalidInputError(message)
         values.append(value)
     return Request(*values)

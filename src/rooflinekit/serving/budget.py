@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rooflinekit import units
-from rooflinekit.errors import InvalidInputError, RooflinekitError
+from rooflinekit.errors import DoesNotFitError, InvalidInputError, MissingFigureError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.host import Layers, with_host_s
 from rooflinekit.serving.objectives import STATISTICS, Objective, judged
 from rooflinekit.serving.serve import Serving
 from rooflinekit.specs.precision import one_of
@@ -105,13 +106,14 @@ def ledger(
 
 
 class Change(NamedTuple):
-    """A change that alone would close the gap; ``to`` is None where it cannot."""
+    """A change that alone would close the gap; ``to`` is None where it cannot, `reason` says what stands against it."""
 
     change: str
     unit: str
     before: float | str
     to: float | str | None
     end_to_end_s: float
+    reason: str = ""
 
     @property
     def closes(self) -> bool:
@@ -127,7 +129,8 @@ class Budget:
     Attributes
     ----------
     ledger : Ledger
-        Lines of the statistic asked for; the queue holds all that a request waits for, and what else runs in its steps.
+        Lines of the statistic asked for; the queue holds all that a request waits for, and what else runs in its steps,
+        prefill and decode the engine's host times.
     limit_s : float
         [s]
     statistic : str
@@ -222,7 +225,7 @@ def budget(
     --------
     >>> import rooflinekit as rk
     >>> d = rk.Deployment("llama-3.1-8b", "l40s")
-    >>> told = rk.budget(d, 0.6, prompt_tokens=1500, output_tokens=20, network_s=0.02, devices=["h100-sxm"])
+    >>> told = rk.budget(d, 0.35, prompt_tokens=1500, output_tokens=20, network_s=0.02, devices=["h100-sxm"])
     >>> told.met, [change.change for change in told.changes if change.closes]
     (False, ['fewer answer tokens', 'faster decode', 'another device'])
     """
@@ -293,14 +296,16 @@ class _Work:
     def _service(self, busy_s: float) -> Ledger:
         """Give the lines of one request alone, after a rest or on a card that has worked for long."""
         prompt, output, held = (int(self.load[name]) for name in ("prompt_tokens", "output_tokens", "cached_tokens"))
-        profile, quick = self.profile, self.deployment.with_(memory_check=False)
-        budget = profile.token_budget(quick.device) if profile.enable_chunked_prefill else prompt
-        read = quick.chunked_prefill(prompt, token_budget=budget, cached_tokens=held, busy_s=busy_s)
-        host = profile.step_host_s + profile.sequence_host_s
-        prefill_s = float(read.time_s) + profile.request_host_s
-        prefill_s += len(read.steps) * (host + profile.prefill_step_host_s)
-        whole = quick.request(prompt, output_tokens=output, cached_tokens=held, busy_s=busy_s)
-        decode_s = float(whole.decode.time_s) + (output - 1) * host if output > 1 else 0.0
+        profile, deployment = self.profile, self.deployment
+        budget = profile.token_budget(deployment.device) if profile.enable_chunked_prefill else prompt
+        read = deployment.chunked_prefill(prompt, token_budget=budget, cached_tokens=held, busy_s=busy_s)
+        passes_s, sizes = [one.time_s for one in read.steps], [one.tokens for one in read.steps]
+        host = partial(with_host_s, profile, layers=Layers.of(deployment.model), sequences=1)
+        prefill_s = profile.request_host_s + float(np.sum(host(np.array(passes_s), prompts=1, tokens=np.array(sizes))))
+        if output == 1:
+            return Ledger(self.network_s, 0.0, prefill_s, 0.0)
+        decode = deployment.request(prompt, output_tokens=output, cached_tokens=held, busy_s=busy_s).decode
+        decode_s = (output - 1) * float(host(decode.time_s / (output - 1), prompts=0, tokens=1))
         return Ledger(self.network_s, 0.0, prefill_s, decode_s)
 
 
@@ -319,7 +324,7 @@ def _changes(work: _Work, lines: Ledger, devices: Sequence[object]) -> Iterator[
     elif load["concurrency"] is not None:
         yield _solved(work, ("fewer requests in flight", "concurrency", float(load["concurrency"])), 1.0)
     yield from _faster(lines, work.limit_s)
-    yield from (change for device in devices if (change := _device(work, device)) is not None)
+    yield from (_device(work, device) for device in devices)
 
 
 def _solved(work: _Work, what: tuple[str, str, float], extreme: float) -> Change:
@@ -362,13 +367,15 @@ def _faster(lines: Ledger, limit_s: float) -> Iterator[Change]:
         yield Change(f"faster {line}", "times", 1.0, times, limit_s if times else left)
 
 
-def _device(work: _Work, device: object) -> Change | None:
-    """Ask another device; none where it cannot serve this model at all."""
+def _device(work: _Work, device: object) -> Change:
+    """Ask another device; one that cannot serve this model says why."""
+    before = work.deployment.device.id
     try:
         other = work.deployment.with_(device=device)
         seconds = work.changed(deployment=other).lines().total_s
-    except RooflinekitError:
-        return None
-    to = other.device.id if seconds <= work.limit_s else None
-    name = "another device" if to else f"{other.device.id} instead"
-    return Change(name, "device", work.deployment.device.id, to, seconds)
+    except (DoesNotFitError, MissingFigureError) as error:
+        named = getattr(device, "id", device)
+        return Change(f"{named} instead", "device", before, None, float("nan"), str(error))
+    kept = seconds <= work.limit_s
+    name = "another device" if kept else f"{other.device.id} instead"
+    return Change(name, "device", before, other.device.id if kept else None, seconds)

@@ -1,4 +1,4 @@
-"""Cost: dollars and energy per million tokens, each kind by the time share of its steps; prefill-only models too."""
+"""Cost: GPU time, dollars and energy of a token, each kind by the time share of its steps."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rooflinekit import units
-from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Trace
-from rooflinekit.serving.capacity import capacity
-from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.objectives import Objective
+from rooflinekit.serving.host import loaded_step_s
+from rooflinekit.serving.objectives import Objective, judged
 from rooflinekit.serving.serve import Serving, serve
 from rooflinekit.specs.step import Group, checked
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_LOADED = float("inf")
 
 
 class Tokens(NamedTuple):
@@ -74,7 +70,7 @@ class Cost:
         """Dollars for one request: all kinds together."""
         if self.gpu_s is None or self.price is None:
             return None
-        return self.gpus / self.serving.requests_per_s * self.price.usd_per_hour / units.HOUR
+        return self.gpus / self.serving.come_per_s * self.price.usd_per_hour / units.HOUR
 
     @property
     def energy_j(self) -> Tokens | None:
@@ -161,7 +157,7 @@ def cost(
     True
     """
     price = price_of(deployment, usd_per_hour)
-    serving = serve(deployment, **load)
+    serving = serve(deployment, **load) if objective is None else judged(deployment, objective, **load)
     gpus = deployment.layout.devices
     missed = () if objective is None else objective.missed(serving)
     if serving.overloaded:
@@ -170,8 +166,7 @@ def cost(
     if missed:
         return Cost(serving, gpus, price, None, f"the objective is missed: {missed[0]}")
     seconds = gpu_seconds(serving, load.get("cached_tokens", 0.0))
-    reason = "" if price else f"{deployment.device.id} has no dated price in its file: give usd_per_hour"
-    return Cost(serving, gpus, price, seconds, reason)
+    return Cost(serving, gpus, price, seconds, "" if price else no_price(deployment))
 
 
 def price_of(deployment: Deployment, usd_per_hour: float | None) -> Price | None:
@@ -182,6 +177,11 @@ def price_of(deployment: Deployment, usd_per_hour: float | None) -> Price | None
     return None if dated is None else Price(dated.usd_per_hour, f"{dated.source}, {dated.date}")
 
 
+def no_price(deployment: Deployment) -> str:
+    """Say that nobody has said what an hour costs."""
+    return f"{deployment.device.id} has no dated price in its file: give usd_per_hour (--usd-per-hour)"
+
+
 def gpu_seconds(serving: Serving, cached_tokens: float = 0.0) -> Tokens:
     """Divide the GPU-seconds of a request among its tokens, by the time that each kind takes of the steps."""
     prompt, output = _lengths(serving)
@@ -189,7 +189,7 @@ def gpu_seconds(serving: Serving, cached_tokens: float = 0.0) -> Tokens:
     whole = _added_s(serving, new, cached_tokens)
     bare = min(_added_s(serving, new, 0.0), whole)
     decoding = (output - 1.0) * _share_of_step_s(serving)
-    scale = serving.deployment.layout.devices / serving.requests_per_s / (whole + decoding)
+    scale = serving.deployment.layout.devices / serving.come_per_s / (whole + decoding)
     held = (whole - bare) / cached_tokens if cached_tokens else float("nan")
     return Tokens(scale * bare / new, scale * held, scale * decoding / output)
 
@@ -211,135 +211,24 @@ def _decoding(serving: Serving) -> Group:
 
 def _share_of_step_s(serving: Serving) -> float:
     """Seconds that one token takes of a decode step."""
-    group = _decoding(serving)
-    step = serving.deployment.with_(memory_check=False).step(group, busy_s=_LOADED).time_s
-    host = serving.engine.step_host_s + serving.engine.sequence_host_s * float(group.sequences)  # type: ignore[arg-type]
-    return float(step + host) / float(group.sequences)  # type: ignore[arg-type]
+    group, quick = _decoding(serving), serving.deployment.with_(memory_check=False)
+    return float(loaded_step_s(quick, serving.engine, decoding=group)) / float(group.sequences)  # type: ignore[arg-type]
 
 
 def _added_s(serving: Serving, new: float, held: float) -> float:
     """Seconds that the chunks of a prompt add to the steps that carry them, or take where they have their own."""
-    profile, deployment = serving.engine, serving.deployment.with_(memory_check=False)
-    group, mixed = _decoding(serving), serving.engine.prefill != "serial"
-    budget = float(profile.token_budget(deployment.device))
-    room = max(budget - (float(group.sequences) if mixed else 0.0), 1.0)  # type: ignore[arg-type]
-    starts = np.arange(0.0, new, room) if profile.enable_chunked_prefill else np.zeros(1)
-    sizes = np.minimum(new - starts, room) if profile.enable_chunked_prefill else np.array([new])
-    last = (starts + sizes >= new).astype(np.float64)
-    beside = (group,) if mixed else ()
-    carried = np.asarray(deployment.step(Group(sizes, held + starts, 1.0, last), *beside, busy_s=_LOADED).time_s)
-    alone = float(deployment.step(group, busy_s=_LOADED).time_s) if mixed else 0.0
-    host = profile.prefill_step_host_s + profile.sequence_host_s + (0.0 if mixed else profile.step_host_s)
-    return float(np.sum(carried - alone + host))
+    profile, quick = serving.engine, serving.deployment.with_(memory_check=False)
+    beside = None if profile.prefill == "serial" else _decoding(serving)
+    chunks = _chunks(serving, beside, (new, held))
+    alone = 0.0 if beside is None else float(loaded_step_s(quick, profile, decoding=beside))
+    return float(np.sum(loaded_step_s(quick, profile, chunks=chunks, decoding=beside) - alone))
 
 
-# ---- models that only read
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """
-    What a server of an embedding or reranking model delivers: passes over whole texts, nothing sampled.
-
-    Attributes
-    ----------
-    texts : float
-        In one pass.
-    pass_s : float
-        Of the passes of so many texts, host time included.
-    alone_s : float
-        Of one text alone.
-    price : Price or None
-        Of an hour of one GPU.
-    """
-
-    deployment: Deployment
-    tokens: float
-    texts: float
-    pass_s: float
-    alone_s: float
-    price: Price | None
-
-    @property
-    def texts_per_s(self) -> float:
-        """Texts of a server that never waits for one."""
-        return self.texts / self.pass_s
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens of the same."""
-        return self.texts_per_s * self.tokens
-
-    @property
-    def usd_per_million(self) -> float | None:
-        """Dollars for a million tokens; None without a price."""
-        if self.price is None:
-            return None
-        gpus = self.deployment.layout.devices
-        return gpus * self.price.usd_per_hour / units.HOUR / self.tokens_per_s * units.MEGA
-
-    def __repr__(self) -> str:
-        """Give one line."""
-        rate = f"{self.tokens_per_s:,.0f} tokens/s, {self.texts_per_s:.3g} texts/s"
-        basis = self.deployment.timing.laws.basis
-        return f"{rate}, {self.texts:g} in a pass of {units.duration(self.pass_s)} ({basis})"
-
-
-def embed(
-    deployment: Deployment,
-    tokens: float,
-    *,
-    engine: str | EngineProfile = "vllm",
-    usd_per_hour: float | None = None,
-) -> Embedding:
-    """
-    Estimate the throughput of a model that only reads: prefill passes packed to the token budget.
-
-    Parameters
-    ----------
-    deployment : Deployment
-        What reads.
-    tokens : float
-        Of each text. [token]
-    engine : str or EngineProfile
-        Whose token budget and host times.
-    usd_per_hour : float, optional
-        Of one GPU.
-
-    Returns
-    -------
-    read : Embedding
-
-    Notes
-    -----
-    No output layer and no decode; a pass keeps no cache, so that the pool limits nothing. A text beyond the budget is
-    read in chunks, where the engine cuts prompts.
-
-    Examples
-    --------
-    >>> import rooflinekit as rk
-    >>> d = rk.Deployment("qwen3-8b", "h100-sxm")
-    >>> read = embed(d, 512)
-    >>> read.texts, read.tokens_per_s > 512 / d.prefill(512).time_s
-    (16.0, True)
-    """
-    length = float(checked("tokens", tokens, minimum=1.0))  # type: ignore[arg-type]
-    profile, quick = load_engine(engine), deployment.with_(memory_check=False)
-    limits = capacity(deployment, engine=profile).limits
-    budget, most = limits.max_num_batched_tokens, limits.max_num_seqs
-    if length > budget and not profile.enable_chunked_prefill:
-        message = f"tokens={length:g}: {profile.id} takes {budget:,} in a pass and does not cut texts"
-        raise InvalidInputError(message)
-    texts = float(max(min(budget // length, most or budget), 1.0))
-    together, alone = (_passes_s(quick, profile, (length, float(budget), many)) for many in (texts, 1.0))
-    return Embedding(deployment, length, texts, together, alone, price_of(deployment, usd_per_hour))
-
-
-def _passes_s(deployment: Deployment, profile: EngineProfile, sizes: tuple[float, float, float]) -> float:
-    """Time the passes over texts: one, or the chunks of a text beyond the budget."""
-    length, budget, texts = sizes
-    starts = np.arange(0.0, length, budget)
-    chunks = Group(np.minimum(length - starts, budget), starts, texts, 0.0)
-    seconds = np.asarray(deployment.step(chunks, busy_s=_LOADED).time_s)
-    host = profile.step_host_s + profile.prefill_step_host_s + profile.sequence_host_s * texts
-    return float(np.sum(seconds + host)) + profile.request_host_s * (texts == 1.0)
+def _chunks(serving: Serving, beside: Group | None, prompt: tuple[float, float]) -> Group:
+    """Cut a prompt, new tokens and held ones, into what decoding sequences leave of the token budget."""
+    new, held = prompt
+    profile, running = serving.engine, 0.0 if beside is None else float(beside.sequences)  # type: ignore[arg-type]
+    room = max(float(profile.token_budget(serving.deployment.device)) - running, 1.0)
+    starts = np.arange(0.0, new, room if profile.enable_chunked_prefill else new)
+    sizes = np.minimum(new - starts, room if profile.enable_chunked_prefill else new)
+    return Group(sizes, held + starts, 1.0, (starts + sizes >= new).astype(np.float64))

@@ -36,7 +36,7 @@ def link_between(
 ) -> Link:
     """Take the user's figures, or those of sends over the device's interconnect: inside a node, or between nodes."""
     if bytes_per_s is not None:
-        return Link(bytes_per_s, latency_s or 0.0, overlap, "as given")
+        return Link(bytes_per_s, latency_s or 0.0, overlap, "the given link")
     links = resolve_links(deployment.device, deployment.engine, deployment.interconnect)
     link = links.inside if gpus <= links.inside.domain or links.between is None else links.between
     rate = link.send.fraction * (link.one_way_gb_per_s or 0.0) * units.GIGA / (link.peers or 1)

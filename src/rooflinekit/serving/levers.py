@@ -12,7 +12,8 @@ from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.changes import Change, State, changes
 from rooflinekit.serving.elasticity import elasticities
 from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.serve import Serving, serve
+from rooflinekit.serving.lever_figures import METRICS, Figures, alone_s, how, mean_context, served, step_s
+from rooflinekit.serving.serve import Serving
 from rooflinekit.serving.speculative import MODULE, Draft, Speculation, speculate
 from rooflinekit.specs.catalog import load_device
 from rooflinekit.specs.device import Device
@@ -23,36 +24,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-#: What is compared: name in tables, field of :class:`Figures`.
-METRICS = {
-    "prefill": "prefill_s",
-    "decode": "decode_step_s",
-    "TTFT": "time_to_first_token_s",
-    "TPOT": "time_per_output_token_s",
-    "ITL p99": "inter_token_latency_p99_s",
-    "throughput": "output_tokens_per_s",
-    "KV capacity": "pool_requests",
-    "cost": "cost_per_token",
-}
 #: A ratio this far from 1 moves: a limit that doubles halves what it limits.
 THRESHOLD = 0.2
 MOVES, STAYS = "moves", "does not move"
-_LOADED = float("inf")
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What a state delivers; ``cost_per_token`` is in GPU-seconds, or in dollars where prices were given."""
-
-    prefill_s: float
-    decode_step_s: float
-    time_to_first_token_s: float
-    time_per_output_token_s: float
-    inter_token_latency_p99_s: float
-    output_tokens_per_s: float
-    pool_requests: float
-    cost_per_token: float
-    method: str
+_DRAFTED = 4  # tokens for which a break-even is told where no acceptance is given
 
 
 @dataclass(frozen=True)
@@ -65,7 +40,8 @@ class Lever:
     change : str
         What was changed, and nothing else.
     ratios : dict of str to float
-        By metric (:data:`METRICS`): after over before. Not-a-number where it cannot be told.
+        By metric (prefill, decode, TTFT, TPOT, ITL p99, throughput, KV capacity, cost): after over before.
+        Not-a-number where it cannot be told.
     words : dict of str to str
         By metric: "moves" or "does not move"; empty where it cannot be told.
     note : str
@@ -98,6 +74,10 @@ class Levers:
         Part by which a ratio must differ from 1 to move.
     basis : str
         Whose constants and engine, and how it was found.
+    batch : float
+        Sequences of a decode step, at least one.
+    priced : bool
+        Whether costs are in dollars; in GPU-seconds otherwise.
     """
 
     state: State
@@ -106,6 +86,7 @@ class Levers:
     threshold: float
     basis: str
     batch: float = field(repr=False)
+    priced: bool = False
 
     def __getitem__(self, change: str) -> Lever:
         """Return the lever whose name begins so."""
@@ -128,7 +109,7 @@ class Levers:
         return elasticities(
             state.deployment,
             prompt_tokens=state.prompt_tokens,
-            context_tokens=_context(state),
+            context_tokens=mean_context(state),
             batch=self.batch,
             cached_tokens=state.cached_tokens,
         )
@@ -190,18 +171,20 @@ def levers(
     ------
     InvalidInputError
         A size is wrong, or both rate and concurrency are given.
+    UnknownNameError
+        A device that is named there is not.
 
     Notes
     -----
     ``prefill`` is one prompt alone, in the engine's chunks; ``decode`` a step at the running batch of the base: service
     times, in a loaded server. TTFT, TPOT and ITL are what clients see. Throughput is what the clients get in a closed
-    run, what the server could carry at a rate. KV capacity counts requests of this length. Where either side of a
-    ratio must be simulated, both are.
+    run, what the server could carry at a rate. KV capacity counts requests of this length. A closed run is simulated;
+    at a rate the closed form answers, and where either side of a ratio must be simulated, both are.
 
     Examples
     --------
     >>> import rooflinekit as rk
-    >>> found = levers(rk.Deployment("qwen3-8b", "gb10"), 2048, 256)
+    >>> found = levers(rk.Deployment("qwen3-8b", "gb10"), 2048, 32)
     >>> found["2x memory bandwidth"].words["decode"], found["2x memory bandwidth"].words["prefill"]
     ('moves', 'does not move')
     """
@@ -214,21 +197,19 @@ def levers(
     )  # fmt: skip
     made = _Comparison(state, usd_per_hour or {}, threshold)
     others = _others(deployment) if devices is None else tuple(devices)
+    for name in (one for one in others if isinstance(one, str)):
+        load_device(name)  # a name that is none is a slip, not a change that cannot be
     rows = [made.row(change) for change in changes(state, others)]
     at = next(index for index, row in enumerate(rows) if row.change.startswith("tensor parallel")) + 1
     rows.insert(at, made.speculation(acceptance, draft))
     base, serving = made.base, made.serving
-    told = f"overloaded: carries {serving.most_requests_per_s:.3g} requests/s" if serving.overloaded else serving.method
-    return Levers(state, base, tuple(rows), threshold, f"{serving.basis}; {told}", made.batch)
+    over = f"overloaded: carries {serving.most_requests_per_s:.3g} requests/s"
+    told = over if serving.overloaded else how(serving)
+    return Levers(state, base, tuple(rows), threshold, f"{serving.basis}; {told}", made.batch, made.priced)
 
 
 def _others(deployment: Deployment) -> tuple[object, ...]:
     return ("h200-sxm",) if deployment.device.id.startswith("h100-sxm") else ("h100-sxm",)
-
-
-def _context(state: State) -> float:
-    """Mean context of an answer's steps."""
-    return state.prompt_tokens + state.output_tokens / 2.0
 
 
 def _told(row: Lever) -> dict[str, Any]:
@@ -244,38 +225,43 @@ class _Comparison:
             checked(f"usd_per_hour of {device}", price, positive=True)
         self.state, self.threshold = state, threshold
         self.prices = {load_device(device).id: price for device, price in prices.items()}
-        self.serving = _served(state, "auto")
+        self.serving = served(state, self._chosen)
         self.batch = max(self.serving.running, 1.0)
         self.base = self._figures(state, self.serving)
-        self._by_method = {_method(self.serving): self.base}
+        self._by_method = {how(self.serving): self.base}
 
     def row(self, change: Change) -> Lever:
         """Make a change and compare, or say why it cannot be."""
         try:
             state = change.make(self.state)
-            serving = _served(state, "simulation" if self._simulated else "auto")
+            serving = served(state, "simulation" if self._simulated else self._chosen)
             after = self._figures(state, serving)
-            before = self._before(_method(serving))
+            before = self._before(how(serving))
         except RooflinekitError as error:
             return Lever(change.name, dict.fromkeys(METRICS, float("nan")), {}, str(error))
         return self._lever(change.name, before, after, self._note(state, serving))
 
     @property
+    def _chosen(self) -> str:
+        """Simulate closed runs: few in flight are no mean field."""
+        return "auto" if self.state.concurrency is None else "simulation"
+
+    @property
     def _simulated(self) -> bool:
-        return _method(self.serving) == "simulation"
+        return how(self.serving) == "simulation"
 
     def _before(self, method: str) -> Figures:
         """Give the base's figures as found by this method: like is compared with like."""
         if method not in self._by_method:
-            self._by_method[method] = self._figures(self.state, _served(self.state, method))
+            self._by_method[method] = self._figures(self.state, served(self.state, method))
         return self._by_method[method]
 
     def _figures(self, state: State, serving: Serving) -> Figures:
         closed = state.concurrency is not None
         rate = serving.output_tokens_per_s if closed else serving.most_requests_per_s * state.output_tokens
         return Figures(
-            prefill_s=_prefill_s(state),
-            decode_step_s=_decode_s(state, self.batch * self._growth(state)),
+            prefill_s=alone_s(state),
+            decode_step_s=step_s(state, self.batch * self._growth(state)),
             time_to_first_token_s=serving.time_to_first_token_s.mean,
             time_per_output_token_s=serving.time_per_output_token_s.mean,
             inter_token_latency_p99_s=serving.inter_token_latency_s.p99,
@@ -297,6 +283,11 @@ class _Comparison:
             return 1.0 if self._same_device(state) else float("nan")
         return float("nan") if after is None else after / units.HOUR
 
+    @property
+    def priced(self) -> bool:
+        """Whether the cost of the base is in dollars."""
+        return self._usd_per_hour(self.state.deployment.device) is not None
+
     def _usd_per_hour(self, device: Device) -> float | None:
         return self.prices.get(device.id, device.price.usd_per_hour if device.price else None)
 
@@ -309,7 +300,7 @@ class _Comparison:
         notes = {
             f"overloaded: carries {serving.most_requests_per_s:.3g} requests/s at most": serving.overloaded,
             f"cost unknown: no usd_per_hour of {bare}": bool(np.isnan(self._price(state))),
-            serving.method: _method(serving) == "simulation",
+            serving.method: how(serving) == "simulation" and self._chosen == "auto",
         }
         return "; ".join(note for note, holds in notes.items() if holds)
 
@@ -327,51 +318,42 @@ class _Comparison:
     def speculation(self, acceptance: float | None, draft: Draft) -> Lever:
         """Compare decoding with speculated tokens at the running batch."""
         if acceptance is None:
-            why = "acceptance not given: measure it on your own requests"
+            even = self._speculate(0.0, draft, self.batch, _DRAFTED).break_even_acceptance
+            pays = f"pay from {even:.2f} on" if np.isfinite(even) else "never pay"
+            why = f"needs your acceptance rate; {_DRAFTED} drafted tokens {pays} at batch {self.batch:.3g}"
             return Lever("speculation", dict.fromkeys(METRICS, float("nan")), {}, why)
-        made = speculate(
-            self.state.deployment, acceptance=acceptance, context_tokens=_context(self.state), batch=self.batch,
-            draft=draft,
-        )  # fmt: skip
+        made = self._speculate(acceptance, draft, self.batch)
+        full = made if self.state.concurrency else self._speculate(acceptance, draft, self._most, made.drafted)
         name = f"speculation, {made.drafted} tokens at acceptance {acceptance:g}"
-        return self._lever(name, self.base, self._speculated(made), "KV of the draft left out")
+        return self._lever(name, self.base, self._speculated(made, self._gain(full)), "KV of the draft left out")
 
-    def _speculated(self, made: Speculation) -> Figures:
+    def _speculate(self, acceptance: float, draft: Draft, batch: float, drafted: int | None = None) -> Speculation:
+        return speculate(
+            self.state.deployment, acceptance=acceptance, context_tokens=mean_context(self.state), batch=batch,
+            drafted=drafted, draft=draft,
+        )  # fmt: skip
+
+    @property
+    def _most(self) -> float:
+        """Sequences of a full server: what its throughput at a rate is of."""
+        held = self.state.engine.sequences(self.state.deployment.device) or float("inf")
+        return max(min(self.base.pool_requests, held), 1.0)
+
+    def _gain(self, made: Speculation) -> float:
+        """Give the factor of throughput: prompts cost what they did, answers what a speculative step gives."""
+        answers = self.state.output_tokens / made.batch
+        work = self.base.prefill_s + answers * made.plain_s
+        return work / (work - answers * (made.plain_s - made.time_per_output_token_s))
+
+    def _speculated(self, made: Speculation, gain: float) -> Figures:
         """Put the speculative step in the place of the plain one: what prompts add to steps stays."""
-        base, answers = self.base, self.state.output_tokens
-        saved = made.plain_s - made.time_per_output_token_s
-        work = base.prefill_s + answers * made.plain_s / self.batch
-        gain = work / (work - answers * saved / self.batch)
+        base, saved = self.base, made.plain_s - made.time_per_output_token_s
         return Figures(
             base.prefill_s, made.time_per_output_token_s, base.time_to_first_token_s,
             base.time_per_output_token_s - saved,
             base.inter_token_latency_p99_s + made.step_s - made.plain_s, gain * base.output_tokens_per_s,
             base.pool_requests, base.cost_per_token / gain, base.method,
         )  # fmt: skip
-
-
-def _served(state: State, method: str) -> Serving:
-    return serve(
-        state.deployment, prompt_tokens=state.prompt_tokens, output_tokens=state.output_tokens,
-        rate_per_s=state.rate_per_s, concurrency=state.concurrency, engine=state.engine,
-        cached_tokens=state.cached_tokens, method=method,
-    )  # fmt: skip
-
-
-def _method(serving: Serving) -> str:
-    return serving.method.partition(":")[0]
-
-
-def _prefill_s(state: State) -> float:
-    """Time one prompt alone in a loaded server, in the engine's chunks."""
-    prompt, held = max(int(state.prompt_tokens), 1), int(state.cached_tokens)
-    budget = state.budget if state.engine.enable_chunked_prefill or state.engine.micro_batch_tokens else prompt
-    whole = state.deployment.chunked_prefill(prompt, token_budget=budget, cached_tokens=held, busy_s=_LOADED)
-    return float(whole.time_s)
-
-
-def _decode_s(state: State, batch: float) -> float:
-    return float(state.deployment.decode(_context(state), batch=batch, busy_s=_LOADED).time_s)
 
 
 def _ratio(after: float, before: float) -> float:

@@ -1,6 +1,6 @@
 """Fewest GPUs: layouts of a server, the rate at which each keeps an objective, and how many servers that takes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -56,8 +56,12 @@ class Fleet:
         """Give one line."""
         if not self.servers:
             return f"{self.layout}: {self.reason}"
-        servers = f"{self.servers:,} server{'s' if self.servers > 1 else ''}"
-        return f"{self.gpus:,} GPUs: {servers} of {self.layout}, {self.max_rate_per_s:.3g} requests/s each at most"
+        many = f"{_plural(self.gpus or 0, 'GPU')}: {_plural(self.servers, 'server')} of {self.layout}"
+        return f"{many}, {self.max_rate_per_s:.3g} requests/s each at most"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count:,} {word}{'s' if count > 1 else ''}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def min_gpus(
     *,
     prompt_tokens: float | Lengths,
     output_tokens: float | Lengths,
-    gpus_each: tuple[int, ...] = (1, 2, 4, 8),
+    gpus_each: Sequence[float] = (1, 2, 4, 8),
     settings: dict[str, Any] | None = None,
     **choices: Any,  # noqa: ANN401 - those of max_rate
 ) -> Fleets:
@@ -131,7 +135,7 @@ def min_gpus(
         Limits that all hold.
     prompt_tokens, output_tokens : float or Lengths
         Of each request. [token]
-    gpus_each : tuple of int
+    gpus_each : sequence of int
         GPUs of one server that are tried.
     settings : dict, optional
         Further arguments of :class:`~rooflinekit.Deployment`: weights, kv_cache, engine, interconnect.
@@ -152,15 +156,15 @@ def min_gpus(
     Examples
     --------
     >>> import rooflinekit as rk
-    >>> slo = rk.Objective(time_per_output_token_s=0.012)
-    >>> rk.min_gpus("llama-3.1-8b", "h100-sxm", 30, slo, prompt_tokens=2000, output_tokens=200).gpus
-    4
+    >>> slo = rk.Objective(time_per_output_token_s=0.020)
+    >>> fleets = rk.min_gpus("llama-3.1-8b", "h100-sxm", 30, slo, prompt_tokens=2000, output_tokens=200)
+    >>> 3 <= fleets.gpus <= 5, fleets.best.servers * fleets.best.max_rate_per_s > 30
+    (True, True)
     """
     rate = float(checked("rate_per_s", rate_per_s, positive=True))  # type: ignore[arg-type]
-    for count in gpus_each:
-        checked("gpus_each", count, minimum=1, whole=True)
+    counts = tuple(int(checked("gpus_each", count, minimum=1, whole=True)) for count in gpus_each)  # type: ignore[arg-type]
     load = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens, **choices}
-    options = [_option(one, rate, objective, load) for one in _layouts(model, device, gpus_each, settings or {})]
+    options = [_option(one, rate, objective, load) for one in _layouts(model, device, counts, settings or {})]
     return Fleets(objective, rate, tuple(sorted(options, key=_order)))
 
 
@@ -198,7 +202,7 @@ def _option(one: Deployment | Fleet, rate: float, objective: Objective, load: di
         return Fleet(name, count, 0, 0.0, None, str(error))
     if not most.rate_per_s:
         return Fleet(name, count, 0, 0.0, None, most.limited_by)
-    servers = ceil(rate / most.rate_per_s - _ROUNDING)
+    servers = max(ceil(rate / most.rate_per_s - _ROUNDING), 1)
     return Fleet(name, count, servers, most.rate_per_s, _shared(one, most, rate / servers, load), most.limited_by)
 
 

@@ -1,15 +1,15 @@
 """Objectives: limits on what clients see, the largest rate that keeps them, and the requests that do at a rate."""
 
 from dataclasses import dataclass, fields
-from math import isnan, nan
+from math import isnan
 from typing import Any, NamedTuple
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
-from rooflinekit.serving.arrivals import Closed, Lengths, Open, Trace, Traffic
+from rooflinekit.serving.arrivals import Lengths, Trace
 from rooflinekit.serving.engine import EngineProfile
-from rooflinekit.serving.serve import Serving, serve
+from rooflinekit.serving.serve import Serving, serve, traffic_of
 from rooflinekit.serving.simulate import Served, simulate
 from rooflinekit.specs.precision import one_of
 from rooflinekit.specs.step import checked
@@ -201,9 +201,11 @@ def max_rate(
     Examples
     --------
     >>> import rooflinekit as rk
-    >>> d, slo = rk.Deployment("llama-3.1-8b", "h100-sxm"), rk.Objective(time_per_output_token_s=0.010)
-    >>> found = rk.max_rate(d, slo, prompt_tokens=2000, output_tokens=200)
-    >>> 4 < found.rate_per_s < 8, found.limited_by[:25]
+    >>> d = rk.Deployment("llama-3.1-8b", "h100-sxm")
+    >>> limits = {limit: rk.Objective(time_per_output_token_s=limit) for limit in (0.010, 0.020)}
+    >>> load = {"prompt_tokens": 2000, "output_tokens": 200}
+    >>> strict, loose = (rk.max_rate(d, objective, **load) for objective in limits.values())
+    >>> 0 < strict.rate_per_s < loose.rate_per_s, loose.limited_by[:25]
     (True, 'p90 time per output token')
     """
     part = float(checked("tolerance", tolerance, positive=True))  # type: ignore[arg-type]
@@ -259,8 +261,8 @@ def goodput(
     deployment: Deployment,
     objective: Objective,
     *,
-    prompt_tokens: float | Lengths = nan,
-    output_tokens: float | Lengths = nan,
+    prompt_tokens: float | Lengths | None = None,
+    output_tokens: float | Lengths | None = None,
     rate_per_s: float | None = None,
     concurrency: int | None = None,
     trace: Trace | None = None,
@@ -301,15 +303,17 @@ def goodput(
     Examples
     --------
     >>> import rooflinekit as rk
-    >>> d, slo = rk.Deployment("llama-3.1-8b", "h100-sxm"), rk.Objective(time_to_first_token_s=0.1)
-    >>> counted = rk.goodput(d, slo, prompt_tokens=2000, output_tokens=200, rate_per_s=4, requests=200)
-    >>> 0.8 < counted.share < 1.0
-    True
+    >>> d = rk.Deployment("llama-3.1-8b", "h100-sxm")
+    >>> loose, strict = (rk.Objective(time_to_first_token_s=limit) for limit in (10.0, 0.150))
+    >>> load = {"prompt_tokens": 2000, "output_tokens": 200, "rate_per_s": 6, "requests": 200}
+    >>> rk.goodput(d, loose, **load).share, 0.0 < rk.goodput(d, strict, **load).share < 1.0
+    (1.0, True)
     """
     if objective.inter_token_latency_s is not None:
         message = "goodput judges whole requests: give time_per_output_token_s rather than inter_token_latency_s"
         raise InvalidInputError(message)
-    traffic = trace or _traffic(prompt_tokens, output_tokens, rate_per_s, concurrency, burstiness, requests)
+    lengths = prompt_tokens, output_tokens
+    traffic = trace or traffic_of(lengths, rate_per_s, concurrency, burstiness, requests)
     kept = 0
 
     def count(first_s: float, each_s: float, whole_s: float) -> None:
@@ -318,22 +322,3 @@ def goodput(
 
     served = simulate(deployment, traffic, cached_share=cached_share, on_request=count, **choices)
     return Goodput(objective, kept / served.duration_s, kept / served.requests, served)
-
-
-def _traffic(  # noqa: PLR0917 - handed on as they come
-    prompt_tokens: float | Lengths,
-    output_tokens: float | Lengths,
-    rate_per_s: float | None,
-    concurrency: int | None,
-    burstiness: float,
-    requests: int | None,
-) -> Traffic:
-    if (rate_per_s is None) == (concurrency is None):
-        message = "give one of rate_per_s (open) and concurrency (closed), or a trace"
-        raise InvalidInputError(message)
-    arrivals = Closed(concurrency or 0) if rate_per_s is None else Open(rate_per_s, burstiness)
-    prompts, outputs = (
-        one if isinstance(one, Lengths) else Lengths(float(checked(name, one, minimum=1.0)))  # type: ignore[arg-type]
-        for name, one in (("prompt_tokens", prompt_tokens), ("output_tokens", output_tokens))
-    )
-    return Traffic(arrivals, prompts, outputs, requests or (1000 if concurrency is None else 10 * concurrency))

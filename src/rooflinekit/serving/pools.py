@@ -6,14 +6,13 @@ from math import ceil, exp
 
 import numpy as np
 
-from rooflinekit.operators.forward import features
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import loaded_step_s
 from rooflinekit.serving.simulate import rules_of
 from rooflinekit.specs.step import Group
 
-_LOADED = float("inf")
-_ROUNDS = 60
+_ROUNDS, _HALVINGS = 60, 36
 
 
 def queue_wait_s(service_s: float, rate_per_s: float) -> float:
@@ -109,13 +108,9 @@ class PrefillWorker:
     prompt_tokens: float
     cached_tokens: float
 
-    def _step_s(self, *groups: Group) -> float:
-        timing, host = self.deployment.timing, self.engine
-        timing.require_peaks()
-        seconds = timing.total_s(features(timing.plan.features, groups), _LOADED)
-        each = host.step_host_s + host.prefill_step_host_s
-        many = host.sequence_host_s * sum(float(np.mean(group.sequences)) for group in groups)
-        return float(seconds.sum()) + len(seconds) * (each + many)
+    def _passes_s(self, prompts: Group) -> float:
+        """Time passes that hold nothing but tokens of prompts, one after another."""
+        return float(loaded_step_s(self.deployment, self.engine, chunks=prompts).sum())
 
     @property
     def _new(self) -> float:
@@ -134,7 +129,7 @@ class PrefillWorker:
         starts = np.arange(0.0, self._new, self.budget)
         new = np.minimum(self.budget, self._new - starts)
         last = (starts + new >= self._new).astype(np.float64)
-        return self._step_s(Group(new, self.cached_tokens + starts, 1.0, last))
+        return self._passes_s(Group(new, self.cached_tokens + starts, 1.0, last))
 
     @cached_property
     def packed(self) -> int:
@@ -146,7 +141,7 @@ class PrefillWorker:
         """Give what each further prompt of a pass adds."""
         if self.packed == 1:
             return self.alone_s
-        full = self._step_s(Group(self._new, self.cached_tokens, float(self.packed)))
+        full = self._passes_s(Group(self._new, self.cached_tokens, float(self.packed)))
         return (full - self.alone_s) / (self.packed - 1)
 
     @cached_property
@@ -182,11 +177,8 @@ class DecodeWorker:
 
     def step_s(self, batch: float) -> float:
         """Time a decode step at the mean context of an answer."""
-        timing, host = self.deployment.timing, self.engine
-        timing.require_peaks()
         group = Group(1.0, self.prompt_tokens + self.output_tokens / 2.0, batch)
-        seconds = float(timing.total_s(features(timing.plan.features, (group,)), _LOADED)[0])
-        return seconds + host.step_host_s + host.sequence_host_s * batch
+        return float(loaded_step_s(self.deployment, self.engine, decoding=group))
 
     @property
     def _steps(self) -> float:
@@ -203,7 +195,7 @@ class DecodeWorker:
         if rate_per_s >= self.most_requests_per_s:
             return float("inf")
         low, high = 1.0, self.most_sequences + 1.0
-        for _ in range(_ROUNDS):
+        for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
             fewer = 1.0 + rate_per_s * self._steps * self.step_s(middle) > middle
             low, high = (middle, high) if fewer else (low, middle)

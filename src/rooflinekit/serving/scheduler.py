@@ -3,13 +3,14 @@
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
 from rooflinekit.serving.arrivals import Request
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """A request inside the server. ``held`` tokens of its prompt are in the cache, ``done`` tokens came out."""
 
@@ -20,6 +21,7 @@ class Job:
     done: float = 0.0
     start: int = 0
     first_s: float = 0.0
+    last_s: float = 0.0
     preempted: bool = False
 
     @property
@@ -89,7 +91,9 @@ class Scheduler:
         room = rules.token_budget - (0.0 if apart else float(len(self.decoding)))
         if apart and not rules.prefill_first and self.decoding and not self.reading:
             return [], True
-        chunks = self._chunks(room) if self._lets_in(now_s, more_to_come=more_to_come) or self.reading else []
+        chunks = self._next_chunk(room)
+        if self._lets_in(now_s, more_to_come=more_to_come):
+            self._pack(chunks, room - sum(chunk.new for chunk in chunks))
         return chunks, bool(self.decoding) and not (apart and chunks)
 
     def _lets_in(self, now_s: float, *, more_to_come: bool) -> bool:
@@ -102,19 +106,25 @@ class Scheduler:
         waited = now_s - self.waiting[0].arrived_s
         self.held_back += 1
         patient = self.held_back <= rules.batch_wait_steps or waited < rules.batch_wait_s
-        full = sum(job.prompt for job in self.waiting) >= rules.token_budget
-        if patient and not full and more_to_come:
+        if patient and more_to_come and not self._fills_a_step():
             return False
         self.held_back = 0
         return True
 
-    def _chunks(self, room: float) -> list[Chunk]:
+    def _fills_a_step(self) -> bool:
+        """Tell whether the requests that wait fill the token budget; the first ones say so in a long queue."""
+        return any(tokens >= self.rules.token_budget for tokens in accumulate(job.prompt for job in self.waiting))
+
+    def _next_chunk(self, room: float) -> list[Chunk]:
+        """Give the next chunk of the prompt that is being read, if one is."""
+        return [self._chunk(job, room) for job in self.reading[:1] if room >= 1.0]
+
+    def _pack(self, chunks: list[Chunk], room: float) -> None:
+        """Admit waiting requests, and put their tokens into what is left of the step."""
         chunked = self.rules.chunked and self.rules.prefill != "whole"
-        chunks = [self._chunk(job, room) for job in self.reading[:1] if room >= 1.0]
-        room -= sum(chunk.new for chunk in chunks)
         while self.waiting and room >= 1.0 and self._sequences < self.rules.most_sequences:
             job = self.waiting[0]
-            if not chunked and chunks and job.left > room:
+            if not chunked and chunks and job.prompt - self._cached(job) > room:
                 break
             if not self._admit(job):
                 break
@@ -123,7 +133,6 @@ class Scheduler:
             chunk = self._chunk(job, room if chunked else max(room, job.left))
             chunks.append(chunk)
             room -= chunk.new
-        return chunks
 
     @property
     def busy(self) -> bool:
@@ -145,8 +154,12 @@ class Scheduler:
         if self.pages_used + needed > self.rules.pages and self._sequences:
             return False
         self.pages_used += needed
-        job.held = float(int(self.rules.cached_share * (job.prompt - 1.0))) if not job.preempted else 0.0
+        job.held = self._cached(job)
         return True
+
+    def _cached(self, job: Job) -> float:
+        """Tokens of a prompt that the prefix cache holds: never all, and none of what is computed anew."""
+        return 0.0 if job.preempted else float(int(self.rules.cached_share * (job.prompt - 1.0)))
 
     # ---- what a step leaves
 
@@ -159,7 +172,7 @@ class Scheduler:
         while self.ends and self.ends[0][0] <= self.steps:
             _, ticket, job = heappop(self.ends)
             if self.decoding.get(ticket) is job:
-                ended.append(self._leave(ticket))
+                ended.append(self._leave(self.decoding.pop(ticket)))
         return ended
 
     def read(self, chunk: Chunk) -> None:
@@ -182,8 +195,7 @@ class Scheduler:
         """Tell at which steps a sequence needs another page: when all that it wrote so far fills whole ones."""
         return int(job.start + 1.0 - job.prompt) % self.rules.page_tokens
 
-    def _leave(self, ticket: int) -> Job:
-        job = self.decoding.pop(ticket)
+    def _leave(self, job: Job) -> Job:
         grown = self.steps - job.start
         self.context_sum -= job.prompt + grown
         self.crossings[self._residue(job)] -= 1
@@ -194,15 +206,15 @@ class Scheduler:
         """Give the pages of a request back: those of its prompt, and of what it wrote since."""
         self.pages_used -= ceil((job.prompt + grown) / self.rules.page_tokens)
 
-    def preempt(self) -> None:
-        """Put the newest decoding sequences back to the head of the queue until the rest fits; they start anew."""
+    def preempt(self, now_s: float) -> None:
+        """Put the newest decoding sequences back to the head of the queue until the rest fits.
+
+        They start anew: prompt and answer so far are computed again, and give the next token.
+        """
         while self.pages_used > self.rules.pages and len(self.decoding) > 1:
-            ticket = next(reversed(self.decoding))
-            job = self.decoding[ticket]
-            grown = float(self.steps - job.start)
-            self._leave(ticket)
-            job.done += grown
-            job.prompt += grown
-            job.held, job.preempted = 0.0, True
+            job = self._leave(self.decoding.popitem()[1])
+            job.done += float(self.steps - job.start)
+            job.prompt = job.request.prompt_tokens + job.done
+            job.held, job.last_s, job.preempted = 0.0, now_s, True
             self.waiting.appendleft(job)
             self.preemptions += 1

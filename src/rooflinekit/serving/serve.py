@@ -12,8 +12,9 @@ from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Closed, Lengths, Open, Trace, Traffic
 from rooflinekit.serving.engine import EngineProfile, load_engine
 from rooflinekit.serving.latency import Latency
+from rooflinekit.serving.loaded_steps import Load, Model
 from rooflinekit.serving.simulate import rules_of, simulate
-from rooflinekit.serving.steady_state import Found, Load, Model, closed_form, first_token_percentile
+from rooflinekit.serving.steady_state import Found, closed_form, first_token_percentile, longest_step_s, mixed_share
 from rooflinekit.specs.step import checked
 
 #: Up to this part of the rate that a server can carry the closed form's mean and p99 hold (the page on serving).
@@ -75,7 +76,13 @@ class Serving:
     @property
     def utilisation(self) -> float:
         """Requests that come over those that the server could carry."""
-        return self.requests_per_s / self.most_requests_per_s
+        return self.come_per_s / self.most_requests_per_s
+
+    @property
+    def come_per_s(self) -> float:
+        """Requests that come: a simulated run also holds the time in which the server empties. [request/s]"""
+        arrivals = None if isinstance(self.traffic, Trace) else self.traffic.arrivals
+        return arrivals.rate_per_s if isinstance(arrivals, Open) else self.requests_per_s
 
     def __repr__(self) -> str:
         """Give one line."""
@@ -138,7 +145,8 @@ def serve(
     Raises
     ------
     InvalidInputError
-        Neither or both of rate and concurrency, a length or rate out of range, a request that the pool cannot hold.
+        Neither or both of rate and concurrency, either beside a trace, bursts of a closed client, a length or rate out
+        of range, a request that the pool cannot hold.
 
     Notes
     -----
@@ -153,7 +161,10 @@ def serve(
     False
     """
     profile = load_engine(engine)
-    traffic = trace or _traffic((prompt_tokens, output_tokens), rate_per_s, concurrency, burstiness, requests)
+    if trace is not None and not (rate_per_s is None and concurrency is None):
+        message = "a trace says when its requests come: give no rate_per_s or concurrency with it"
+        raise InvalidInputError(message)
+    traffic = trace or traffic_of((prompt_tokens, output_tokens), rate_per_s, concurrency, burstiness, requests)
     if method not in METHODS:
         message = f"method={method!r}: expected one of {', '.join(METHODS)}"
         raise InvalidInputError(message)
@@ -167,13 +178,14 @@ def serve(
     return plan.simulation(seed, progress, reason or "asked for")
 
 
-def _traffic(
+def traffic_of(
     lengths: tuple[float | Lengths | None, float | Lengths | None],
     rate_per_s: float | None,
     concurrency: int | None,
     burstiness: float,
     requests: int | None,
 ) -> Traffic:
+    """Make the requests of a run of what a caller gives."""
     if None in lengths or (rate_per_s is None) == (concurrency is None):
         message = "give prompt_tokens, output_tokens, and one of rate_per_s (open) and concurrency (closed), or a trace"
         raise InvalidInputError(message)
@@ -182,9 +194,12 @@ def _traffic(
         for name, one in zip(("prompt_tokens", "output_tokens"), lengths, strict=True)
     )
     if rate_per_s is not None:
-        return Traffic(Open(rate_per_s, burstiness), prompts, outputs, requests or 1000)
+        return Traffic(Open(rate_per_s, burstiness), prompts, outputs, 1000 if requests is None else requests)
+    if burstiness != 1.0:
+        message = f"burstiness={burstiness:g}: only open arrivals (rate_per_s) come in bursts; a closed client waits"
+        raise InvalidInputError(message)
     closed = Closed(concurrency or 0)
-    return Traffic(closed, prompts, outputs, requests or 10 * closed.concurrency)
+    return Traffic(closed, prompts, outputs, 10 * closed.concurrency if requests is None else requests)
 
 
 class _Plan:
@@ -199,6 +214,7 @@ class _Plan:
             message = f"cached_tokens={cached_tokens:g}: expected fewer than the prompt's {self.prompt:g}"
             raise InvalidInputError(message)
         self.cached = cached_tokens
+        self.spread = traffic.output_tokens.std if isinstance(traffic, Traffic) else 0.0
         self.rules = rules_of(deployment, profile, traffic.longest_tokens, cached_tokens / self.prompt)
         self.pool = self.rules.pages * self.rules.page_tokens / (self.prompt + self.output)
         self.model = Model(self.deployment, profile, self.rules)
@@ -208,13 +224,24 @@ class _Plan:
 
     def _most(self) -> float:
         """Find the rate at which as many run as the pool and the engine allow."""
-        full = max(min(self.pool, self.rules.most_sequences), 1.0)
-        found = closed_form(self.model, self._load(concurrency=full * 1.02, requests=1e9))
+        full = max(min(self._at_once(), self.rules.most_sequences), 1.0)
+        spread_out = self._load(concurrency=full * 1.02, requests=1e9)._replace(output_std=np.full(1, self.output))
+        found = closed_form(self.model, spread_out)
         cycle = float(found.time_to_first_token_s[0]) + (self.output - 1.0) * float(found.time_per_output_token_s[0])
         return full / cycle
 
+    def _at_once(self) -> float:
+        """Find how many the pool holds of requests that are anywhere in their answers, but for one time in a thousand.
+
+        On average they hold half of their answer, with an even spread: n a + 3 s sqrt(n) = pool.
+        """
+        mean, std = self.prompt + self.output / 2.0, self.output / np.sqrt(12.0)
+        pool = self.rules.pages * self.rules.page_tokens
+        root = (np.sqrt(9.0 * std**2 + 4.0 * mean * pool) - 3.0 * std) / (2.0 * mean)
+        return float(root**2)
+
     def _load(self, *, concurrency: float = np.nan, rate: float = np.nan, requests: float = np.inf) -> Load:
-        values = (self.prompt, self.output, concurrency, rate, requests, self.cached)
+        values = (self.prompt, self.output, concurrency, rate, requests, self.cached, self.spread)
         return Load(*(np.array([value], dtype=np.float64) for value in values))
 
     @property
@@ -261,10 +288,11 @@ class _Plan:
         first, each = self._first(found), float(found.time_per_output_token_s[0])
         cycle = first.mean + (self.output - 1.0) * each
         rate = self.rate or closed / cycle
-        mixed = float(min(found.prompts_per_step[0] * found.steps.chunks[0], 1.0))
-        step, long = float(found.steps.decode_s[0]), self._longest_step(found)
+        mixed, step, long = (
+            float(value[0]) for value in (mixed_share(found), found.steps.decode_s, longest_step_s(found))
+        )
         return self._serving(
-            first, Latency(each, each, each, each), _gaps(step, long, each, mixed),
+            first, Latency(each, each, each, each), _gaps(step, each, mixed),
             Latency(cycle, *(part + (self.output - 1.0) * each for part in first[1:])),
             worst_gap_s=long, running=float(found.running[0]), mixed_share=mixed, requests_per_s=rate,
             method="closed form",
@@ -275,12 +303,6 @@ class _Plan:
         if self.rate is None:  # a closed run's percentiles depend on the burst that opens it
             return Latency(mean, np.nan, np.nan, np.nan)
         return Latency(mean, *(float(first_token_percentile(self.model, found, one)[0]) for one in _PERCENTS))
-
-    def _longest_step(self, found: Found) -> float:
-        new = min(self.prompt - self.cached, self.rules.token_budget)
-        alone = float(found.steps.decode_s[0])
-        chunk = float(found.steps.added_s[0]) / float(found.steps.chunks[0])
-        return alone + chunk if new else alone
 
     def simulation(self, seed: int, progress: Callable[[int], None] | None, reason: str) -> Serving:
         """Answer by the simulation."""
@@ -337,6 +359,7 @@ def _means(traffic: Traffic | Trace) -> tuple[float, float]:
     return traffic.prompt_tokens.mean, traffic.output_tokens.mean
 
 
-def _gaps(step_s: float, mixed_s: float, mean_s: float, share: float) -> Latency:
-    """Give the gaps: a step, or one with a chunk, each as often as it comes."""
+def _gaps(step_s: float, mean_s: float, share: float) -> Latency:
+    """Give the gaps: a step, or the mean one with prompts, each as often as it comes."""
+    mixed_s = step_s + (mean_s - step_s) / share if share else step_s
     return Latency(mean_s, *(mixed_s if ceil(share * 1e6) > (1.0 - one / 100.0) * 1e6 else step_s for one in _PERCENTS))

@@ -129,7 +129,7 @@ def simulate(
     cached_share : float
         Part of each prompt that the prefix cache holds.
     progress : callable, optional
-        Called now and then with the number of requests that ended.
+        Called now and then, and at the end, with the number of requests that ended.
     on_request : callable, optional
         Called for each request that ends with its time to first token, time per output token (not-a-number where it
         has one token) and end to end. [s]
@@ -157,7 +157,7 @@ def simulate(
     >>> from rooflinekit.serving.arrivals import Closed, Lengths, Traffic
     >>> traffic = Traffic(Closed(8), Lengths(1000), Lengths(100), requests=80)
     >>> served = simulate(rk.Deployment("llama-3.1-8b", "h100-sxm"), traffic)
-    >>> served.requests, served.preemptions, 7 < served.mean_running < 8
+    >>> served.requests, served.preemptions, 4 < served.mean_running < 8
     (80, 0, True)
     """
     run = _Run(deployment, traffic, load_engine(engine), cached_share, on_request)
@@ -176,22 +176,26 @@ class _Run:
         on_request: Callable[[float, float, float], None] | None = None,
     ) -> None:
         self.profile, self.in_flight, self.on_request = profile, traffic.in_flight, on_request
+        self.recorded = isinstance(traffic, Trace)
         self.rules = rules_of(deployment, profile, traffic.longest_tokens, cached_share)
         self.scheduler = Scheduler(self.rules)
         self.layers = Layers.of(deployment.model)
         self.timer = StepTimer(
             deployment,
             most_tokens=max(int(self.rules.token_budget), ceil(traffic.longest_tokens)) + 1,
-            most_sequences=min(int(self.rules.most_sequences), _MANY),
+            most_sequences=min(int(self.rules.most_sequences), traffic.requests),
             longest_tokens=ceil(traffic.longest_tokens) + 1,
         )
         self.served = Served(f"{deployment.timing.laws.basis}, {profile.id}")
         self.clock_s = self.last_token_s = 0.0
         self.on_the_way: deque[Job] = deque()
+        self.started_s: list[float] = []
+        self.told_steps = 0
 
     def play(self, requests: Iterator[Request], progress: Callable[[int], None] | None) -> Served:
         """Run until every request has its answer."""
         coming = self._send(next(requests, None), requests, self.in_flight or 0)
+        began_s = self.clock_s = self._beginning(coming)
         while coming or self.on_the_way or self.scheduler.busy:
             if self.in_flight is None:
                 while coming and coming.arrival_s <= self.clock_s:
@@ -200,11 +204,18 @@ class _Run:
             ended = self._step(coming)
             if self.in_flight:
                 coming = self._send(coming, requests, ended)
-            if progress and self.served.steps % _REPORT == 0:
+            if progress and self.served.steps >= self.told_steps + _REPORT:
+                self.told_steps = self.served.steps
                 progress(self.served.requests)
-        self.served.duration_s = self.clock_s
+        if progress:
+            progress(self.served.requests)
+        self.served.duration_s = self.clock_s - began_s
         self.served.preemptions = self.scheduler.preemptions
         return self.served
+
+    def _beginning(self, coming: Request | None) -> float:
+        """Tell when a run begins: a trace's clock may be that of a calendar."""
+        return coming.arrival_s if self.recorded and coming else 0.0
 
     def _send(self, request: Request | None, requests: Iterator[Request], count: int) -> Request | None:
         """Let the client send so many requests, and give the next one."""
@@ -246,7 +257,7 @@ class _Run:
                 ended.append(chunk.job)
         for job in ended:
             self._ended(job)
-        scheduler.preempt()
+        scheduler.preempt(self.clock_s)
         return len(ended)
 
     def _with_host_s(self, device_s: float, running: int, chunks: list[Chunk]) -> float:
@@ -258,15 +269,15 @@ class _Run:
         )
 
     def _rest(self, coming: Request | None) -> None:
-        """Wait for what comes next: a request through the host, one from a client, or a scheduler that collects."""
-        profile, next_s = self.profile, []
+        """Wait for what comes next: a request through the host, or one from a client."""
+        if self.scheduler.waiting:  # an idle scheduler looks again at once, however seldom a busy one looks
+            return
+        late, next_s = self.profile.request_host_s, self.clock_s
         if self.on_the_way:
-            next_s.append(self.on_the_way[0].arrived_s + profile.request_host_s)
+            next_s = self.on_the_way[0].arrived_s + late
         elif coming is not None and self.in_flight is None:
-            next_s.append(coming.arrival_s + profile.request_host_s)
-        if self.rules.batch_wait_s and self.scheduler.waiting:
-            next_s.append(self.scheduler.waiting[0].arrived_s + self.rules.batch_wait_s)
-        self.clock_s = max(self.clock_s, min(next_s, default=self.clock_s))
+            next_s = coming.arrival_s + late
+        self.clock_s = max(self.clock_s, next_s)
 
     def _count(self, seconds: float, running: int, prompts: int) -> None:
         served = self.served
@@ -275,7 +286,10 @@ class _Run:
         served.running_s += seconds * running
         served.steps_with_prompts += bool(prompts)
         if running:
-            served.inter_token_latency_s.add(self.clock_s - self.last_token_s, running)
+            served.inter_token_latency_s.add(self.clock_s - self.last_token_s, running - len(self.started_s))
+            for started_s in self.started_s:
+                served.inter_token_latency_s.add(self.clock_s - started_s)
+            self.started_s.clear()
             served.output_tokens += running
             self.last_token_s = self.clock_s
         elif not self.scheduler.decoding:
@@ -285,12 +299,16 @@ class _Run:
         """Note a token that a prefill gave; return whether it was the last of the answer."""
         job.done += 1.0
         self.served.output_tokens += 1.0
-        if not job.first_s:
+        if job.preempted:
+            self.served.inter_token_latency_s.add(self.clock_s - job.last_s)
+        else:
             job.first_s = self.clock_s
             self.served.time_to_first_token_s.add(self.clock_s - job.arrived_s)
         if job.done >= job.request.output_tokens:
             return True
         self.scheduler.start(job)
+        if self.clock_s > self.last_token_s:  # others stood still meanwhile: its first gap is shorter than theirs
+            self.started_s.append(self.clock_s)
         return False
 
     def _ended(self, job: Job) -> None:

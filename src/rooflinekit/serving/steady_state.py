@@ -1,131 +1,17 @@
 """Steady state: time per output token and time to first token under load, in closed form, for many points at once."""
 
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflinekit.operators.forward import features
-from rooflinekit.phases.deployment import Deployment
-from rooflinekit.serving.engine import EngineProfile
-from rooflinekit.serving.host import Layers, with_host_s
-from rooflinekit.serving.scheduler import Rules
-from rooflinekit.specs.step import Group
+from rooflinekit.serving.loaded_steps import Coming, Load, Model, Steps
 
 Values = NDArray[np.float64]
 _ROUNDS, _DAMPING, _SETTLED = 40, 0.7, 1e-4
-#: Prompts in one step that are told apart.
-_TOGETHER = 6
-_LOADED = float("inf")
-
-
-class Load(NamedTuple):
-    """What comes: so many in flight (closed) or so many a second (open), and mean lengths; arrays that broadcast."""
-
-    prompt_tokens: Values
-    output_tokens: Values
-    concurrency: Values
-    rate_per_s: Values
-    requests: Values
-    cached_tokens: Values
-
-
-class Steps(NamedTuple):
-    """Steps of a server at some running batch: a decode step, and what one prompt does to those that carry it."""
-
-    decode_s: Values
-    added_s: Values
-    own_s: Values
-    chunks: Values
-    prompts: Values
-
-
-class Cases(NamedTuple):
-    """Steps to be timed, a row of each for every point: a chunk of some prompts beside decoding sequences."""
-
-    new: Values
-    held: Values
-    prompts: Values
-    sampled: Values
-
-
-@dataclass(frozen=True)
-class Model:
-    """Deployment, profile and rules: all that the closed form asks for seconds of steps."""
-
-    deployment: Deployment
-    profile: EngineProfile
-    rules: Rules
-
-    def steps(self, load: Load, running: Values, prompts: Values) -> Steps:
-        """Time the steps at a running batch; a prompt goes through in chunks of what decoding leaves of the budget."""
-        mixed = self.rules.prefill != "serial"
-        beside = running if mixed else np.zeros_like(running)
-        new = load.prompt_tokens - load.cached_tokens
-        room = np.maximum(self.rules.token_budget - beside, 1.0) if self.rules.chunked else new
-        chunks = np.ceil(new / room)
-        cases = self._cases(load, room, chunks)
-        seconds = self._seconds(cases, load.prompt_tokens + load.output_tokens / 2.0, beside)
-        alone, carried, several = seconds[0], seconds[1 : 1 + int(chunks.max())], seconds[-_TOGETHER:]
-        if not mixed:
-            context = load.prompt_tokens + load.output_tokens / 2.0
-            none = Cases(*(np.zeros((1, 1)) for _ in Cases._fields))
-            alone = self._seconds(none, context, running)[0]
-        own = np.where(cases.new[1 : 1 + len(carried)] > 0, carried, 0.0).sum(axis=0)
-        added = np.maximum(own - chunks * alone if mixed else own, 0.0)
-        together = self._together(new, several - alone, prompts)
-        added = np.where((chunks == 1.0) & np.isfinite(together) & mixed, np.maximum(together, 0.0), added)
-        return Steps(alone, added, own, chunks, prompts)
-
-    def _cases(self, load: Load, room: Values, chunks: Values) -> Cases:
-        """Lay out a step without prompts, one for each chunk of a prompt, and some with several whole prompts."""
-        new, held = load.prompt_tokens - load.cached_tokens, load.cached_tokens
-        index = np.arange(int(chunks.max()))[:, None]
-        size = np.clip(new - index * room, 0.0, room)
-        several = np.broadcast_to(np.arange(1.0, _TOGETHER + 1.0)[:, None], (_TOGETHER, new.size))
-        none, whole = np.zeros((1, new.size)), np.ones_like(several)
-        return Cases(
-            np.concatenate([none, size, whole * new]),
-            np.concatenate([none, held + index * room, whole * held]),
-            np.concatenate([none, (size > 0) * 1.0, several]),
-            np.concatenate([none, (index == chunks - 1.0) * 1.0, whole]),
-        )
-
-    def _seconds(self, cases: Cases, context: Values, beside: Values) -> Values:
-        """Time all cases at once by the deployment's own timing, with the engine's host times."""
-        shape = np.broadcast_shapes(cases.new.shape, context.shape, beside.shape)
-        groups = (
-            Group(np.maximum(cases.new, 1e-9), cases.held, cases.prompts, cases.sampled),
-            Group(1.0, context, np.maximum(beside, 1e-9), 1.0),
-        )
-        whole = tuple(Group(*(np.broadcast_to(value, shape).ravel() for value in group)) for group in groups)
-        timing = self.deployment.timing
-        seconds = timing.total_s(features(timing.plan.features, whole), _LOADED).reshape(shape)
-        return with_host_s(
-            self.profile, seconds, Layers.of(self.deployment.model), sequences=beside + cases.prompts,
-            prompts=np.broadcast_to(cases.prompts, shape), tokens=cases.new * cases.prompts + beside,
-        )  # fmt: skip
-
-    def packed_s(self, load: Load, running: Values) -> Values:
-        """Time a step whose whole budget is prompts, as when many come at once."""
-        new = load.prompt_tokens - load.cached_tokens
-        together = np.maximum(self.rules.token_budget / new, 1.0)
-        size = np.minimum(new, self.rules.token_budget)
-        cases = Cases(*(value[None, :] for value in (size, load.cached_tokens, together, np.ones_like(new))))
-        return np.asarray(self._seconds(cases, load.prompt_tokens + load.output_tokens / 2.0, running / 2.0)[0])
-
-    def _together(self, new: Values, added: Values, prompts: Values) -> Values:
-        """Give what a prompt adds where several may come in one step, as many as a Poisson number says.
-
-        The first one shares the read of the weights with the decoding sequences, the next ones are arithmetic.
-        """
-        count = np.arange(1.0, _TOGETHER + 1.0)[:, None]
-        chance = np.exp(-prompts) * np.cumprod(prompts / count, axis=0) * (new * count <= self.rules.token_budget)
-        came = (chance * count).sum(axis=0)
-        mean = np.divide((chance * added).sum(axis=0), came, out=np.full_like(came, np.nan), where=came > 0)
-        return np.asarray(mean)
+#: Rounds of a closed run that stand for all, and turns of what is found within a round.
+_STAND_FOR_ALL, _TURNS = 10, 8
 
 
 class Wait(NamedTuple):
@@ -137,6 +23,14 @@ class Wait(NamedTuple):
     behind_s: Values
     beside: Values
     rate_per_s: Values
+    part: Values
+
+
+class Clumps(NamedTuple):
+    """How a closed run's prompts come: within which part of a cycle, and the part of their spread that is chance."""
+
+    part: Values
+    chance: Values
 
 
 class Found(NamedTuple):
@@ -147,6 +41,7 @@ class Found(NamedTuple):
     time_to_first_token_s: Values
     prompts_per_step: Values
     steps: Steps
+    coming: Coming
     wait: Wait
 
 
@@ -176,55 +71,106 @@ def closed_form(model: Model, load: Load) -> Found:
     -----
     :math:`D` is a decode step, :math:`A` what the chunks of one prompt add to the steps that carry them. A first token
     waits for the host, the rest of the running step, prompts that came before, and its own chunks; of a closed run the
-    requests that start together wait for packed steps instead. Valid where the pool holds all that run.
+    requests that start together wait for packed steps instead, and those that ended together come together again.
+    Where the prompts of a closed run fill every step, no more than :math:`(o - 1) B / (p + o - 1)` sequences decode
+    (:math:`B` tokens a step, :math:`p` of a prompt), and all others in flight wait. Valid where the pool holds all that
+    run.
     """
-    closed, answers = np.isfinite(load.concurrency), np.maximum(load.output_tokens - 1.0, 1e-9)
-    running = np.where(closed, load.concurrency, 1.0)
-    prompts = np.zeros_like(running)
+    answers, clumps = load.answer_steps, _clumps(model, load)
+    running = np.where(load.closed, load.concurrency, 1.0)
+    nothing = np.zeros_like(running)
+    coming = Coming(nothing, nothing, nothing)
+    now = _settle(model, load, model.steps(load, running, coming), (coming, clumps, running))
     for _ in range(_ROUNDS):
         before = running
-        steps = model.steps(load, running, np.where(closed, _of_closed(load, running, answers), prompts))
-        now = _settle(model, load, steps, running)
-        prompts = now.prompts_per_step
+        coming = _coming(load, running, clumps, now)
+        now = _settle(model, load, model.steps(load, running, coming), (coming, clumps, running))
         aim = answers * now.time_per_output_token_s
-        flow = np.where(closed, load.concurrency / (now.time_to_first_token_s + aim), load.rate_per_s)
-        seen = flow * aim + np.where(closed, 0.0, 1.0)  # one that decodes sees itself beside what has come at random
-        running = (1.0 - _DAMPING) * running + _DAMPING * np.minimum(seen, model.rules.most_sequences)
+        flow = np.where(load.closed, load.concurrency / (now.time_to_first_token_s + aim), load.rate_per_s)
+        seen = flow * aim + np.where(load.closed, 0.0, 1.0)  # one that decodes sees itself beside what comes at random
+        most = np.minimum(np.where(load.closed, model.fed(load), np.inf), model.rules.most_sequences)
+        running = (1.0 - _DAMPING) * running + _DAMPING * np.minimum(seen, most)
         if np.max(np.abs(running / before - 1.0)) < _SETTLED:
             break
-    burst = np.minimum(load.concurrency / load.requests, 1.0)
-    whole = burst * _burst(model, load, steps, running) + (1.0 - burst) * now.time_to_first_token_s
-    first = np.where(closed, whole, now.time_to_first_token_s)
-    return now._replace(running=running, time_to_first_token_s=first)
+    now = _saturated(model, load, now, running)
+    whole = load.opening * _burst(model, load, now.steps, running) + (1.0 - load.opening) * now.time_to_first_token_s
+    return now._replace(running=running, time_to_first_token_s=np.where(load.closed, whole, now.time_to_first_token_s))
 
 
-def _of_closed(load: Load, running: Values, answers: Values) -> Values:
-    """Give the prompts that come per step of a closed run: one whenever another answer ends."""
+# ---- how prompts come
+
+
+def _clumps(model: Model, load: Load) -> Clumps:
+    """Find how a closed run's prompts come: those that start together end together, as far apart as their lengths."""
+    room = np.maximum(model.rules.token_budget - load.concurrency / 2.0, 1.0)
+    opening = load.concurrency * load.new_tokens / room  # steps, of so many prompts that none is left out
+    rounds = np.maximum(load.requests / load.concurrency - 1.0, 0.0) * np.linspace(0.0, 1.0, _STAND_FOR_ALL)[:, None]
+    width = np.sqrt(opening**2 + 12.0 * load.output_std**2 * rounds)  # of an even spread with the same variance
+    part = np.minimum(width / (load.answer_steps + 1.0), 1.0).mean(axis=0)
+    chance = (1.0 - np.minimum(opening / width, 1.0) ** 2).mean(axis=0)
+    return Clumps(*(np.where(load.closed, value, 1.0) for value in (part, chance)))
+
+
+def _coming(load: Load, running: Values, clumps: Clumps, now: Found) -> Coming:
+    """Give the prompts that come during a step: of a closed run one whenever another answer ends."""
     others = 1.0 - 1.0 / np.maximum(load.concurrency, 1.0)
-    return np.asarray(others * running / answers)
+    closed = others * running / load.answer_steps / clumps.part
+    opened = _at_random(load.rate_per_s, now.steps.decode_s, now.time_per_output_token_s)
+    ways = zip((closed, closed, np.zeros_like(closed)), opened, strict=True)
+    return Coming(*(np.where(load.closed, *pair) for pair in ways))
 
 
-def _settle(model: Model, load: Load, steps: Steps, running: Values) -> Found:
+def _at_random(rate_per_s: Values, decode_s: Values, mean_s: Values) -> tuple[Values, Values, Values]:
+    """Give what comes at a rate: more of it during a long step, so that one with prompts is followed by another."""
+    share = -np.expm1(-rate_per_s * mean_s)
+    for _ in range(_TURNS):
+        mixed_s = np.maximum((mean_s - (1.0 - share) * decode_s) / np.maximum(share, 1e-12), decode_s)
+        share = -(1.0 - share) * np.expm1(-rate_per_s * decode_s) - share * np.expm1(-rate_per_s * mixed_s)
+    return rate_per_s * decode_s, rate_per_s * mixed_s, share
+
+
+# ---- times at a running batch
+
+
+def _settle(model: Model, load: Load, steps: Steps, at: tuple[Coming, Clumps, Values]) -> Found:
     """Give the times at a running batch."""
-    closed = np.isfinite(load.concurrency)
+    coming, clumps, running = at
     slack = np.maximum(1.0 - load.rate_per_s * steps.added_s, 1e-3)
-    mean = np.where(closed, steps.decode_s + steps.prompts * steps.added_s, steps.decode_s / slack)
-    prompts = np.where(closed, steps.prompts, load.rate_per_s * mean)
-    pack = model.rules.token_budget / np.maximum(load.prompt_tokens - load.cached_tokens, 1.0)
-    ways = (_closed_wait(model, steps, prompts, mean, pack), _wait(steps, prompts, mean, pack, running))
-    wait = Wait(*(np.where(closed, *pair) for pair in zip(*ways, strict=True)))
+    seen = (1.0 - load.opening / 2.0) * clumps.part  # of the prompts of the opening half came before one decodes
+    closed = steps.decode_s + seen * coming.mean * steps.added_s
+    mean = np.where(load.closed, closed, steps.decode_s / slack)
+    prompts = np.where(load.closed, coming.mean * clumps.part, load.rate_per_s * mean)
+    pack = model.pack(load)
+    ways = _closed_wait(model, steps, (coming.mean, clumps, mean), pack), _wait(steps, prompts, mean, pack, running)
+    wait = Wait(*(np.where(load.closed, *pair) for pair in zip(*ways, strict=True)))
     first = model.profile.request_host_s + wait.mean_s + steps.own_s
-    return Found(running, mean, first, prompts, steps, wait)
+    return Found(running, mean, first, prompts, steps, coming, wait)
 
 
-def _closed_wait(model: Model, steps: Steps, prompts: Values, mean: Values, pack: Values) -> Wait:
+def _saturated(model: Model, load: Load, now: Found, running: Values) -> Found:
+    """Give the times of a closed run whose prompts fill every step: what is in flight and does not run waits."""
+    steps, most = now.steps, model.fed(load)
+    seen = 1.0 - np.minimum(running / load.requests, 1.0) / 2.0  # the last ones decode when no prompt is left
+    mean = steps.decode_s + seen * (steps.full_s - steps.decode_s)
+    waiting = (load.concurrency / np.maximum(running, 1e-9) - 1.0) * load.answer_steps * mean
+    full = load.closed & (running >= 0.999 * most)
+    return now._replace(
+        time_per_output_token_s=np.where(full, mean, now.time_per_output_token_s),
+        time_to_first_token_s=np.where(full, waiting, now.time_to_first_token_s),
+    )
+
+
+def _closed_wait(model: Model, steps: Steps, at: tuple[Values, Clumps, Values], pack: Values) -> Wait:
     """Give the wait of a closed client's request, which starts when a step ends: it misses the next one at most."""
-    late = model.profile.request_host_s
-    rest = np.ceil(late / mean) * mean - late + _held_back_s(model, mean)
+    prompts, clumps, mean = at
+    late, held = model.profile.request_host_s, _held_back_s(model, mean)
+    step = steps.decode_s + np.minimum(prompts, pack) * steps.added_s
+    rest = np.ceil(late / step) * step - late + held
     busy = np.clip(prompts / pack, 0.0, 0.98)
-    beside = prompts * (1.0 + _held_back_s(model, mean) / mean)
-    queue = busy / (2.0 * (1.0 - busy)) * steps.own_s + beside * steps.added_s
-    return Wait(rest + queue, mean, busy, steps.own_s / (2.0 * (1.0 - busy)), prompts, prompts / mean)
+    behind = busy / (2.0 * (1.0 - busy)) * steps.own_s * clumps.chance
+    mean_s = rest + behind + prompts * (1.0 + held / mean) * steps.added_s
+    left, rate = steps.own_s / (2.0 * (1.0 - busy)), prompts * clumps.part / mean
+    return Wait(mean_s, mean, busy, left, prompts, rate, clumps.part)
 
 
 def _held_back_s(model: Model, mean: Values) -> Values:
@@ -235,15 +181,16 @@ def _held_back_s(model: Model, mean: Values) -> Values:
 
 def _wait(steps: Steps, prompts: Values, mean: Values, pack: Values, running: Values) -> Wait:
     """Give the wait of a request that comes at random: the rest of a step or of a prompt before it, then the queue."""
-    carried = np.clip(prompts * steps.own_s / mean, 0.0, 0.98)
-    queue = np.clip(carried / np.maximum(pack, 1.0), 0.0, 0.98)
-    behind = steps.own_s / (2.0 * (1.0 - np.where(pack > 1.0, 0.0, queue)))
-    at_work = 1.0 - np.exp(-running)
+    rate = prompts / mean
+    several = pack > 1.0
+    service = np.where(several, steps.own_s, np.minimum(steps.full_s * steps.part_of_full, steps.own_s))
+    carried = np.clip(rate * service, 0.0, 0.98)
+    behind = service / (2.0 * (1.0 - np.where(several, 0.0, carried)))
+    at_work = 1.0 - np.exp(-np.maximum(running - 1.0, 0.0))  # whoever comes sees the others, not itself
     decoding = (1.0 - carried) * at_work * steps.decode_s
-    beside = prompts / mean * (carried * steps.own_s + decoding) * (pack > 1.0)
-    return Wait(
-        carried * behind + decoding / 2.0 + beside * steps.added_s, decoding, carried, behind, beside, prompts / mean
-    )
+    beside = rate * (carried * service + decoding) * several
+    mean_s = carried * behind + decoding / 2.0 + beside * steps.added_s
+    return Wait(mean_s, decoding, carried, behind, beside, rate, np.ones_like(mean))
 
 
 def first_token_percentile(model: Model, found: Found, percent: float) -> Values:
@@ -265,6 +212,22 @@ def first_token_percentile(model: Model, found: Found, percent: float) -> Values
     others = np.maximum(came + z * np.sqrt(came), 0.0)
     rest = np.maximum(behind, step) + others * steps.added_s
     return np.asarray(model.profile.request_host_s + steps.own_s + rest)
+
+
+def mixed_share(found: Found) -> Values:
+    """Give the part of the steps that carry prompts."""
+    steps, coming, part = found.steps, found.coming, found.wait.part
+    closed = -np.expm1(-coming.mean * steps.chunks) * part
+    opened = np.where(steps.chunks > 1.0, np.minimum(found.prompts_per_step * steps.chunks, 1.0), coming.share)
+    return np.asarray(np.where(coming.share > 0.0, opened, closed))
+
+
+def longest_step_s(found: Found) -> Values:
+    """Give the longest step of a long run: the largest chunk, or as many prompts as come once in a thousand times."""
+    steps, coming = found.steps, found.coming.mixed
+    several = np.maximum(coming + 3.0 * np.sqrt(coming) - 1.0, 0.0) * (steps.chunks == 1.0)
+    most = np.maximum(steps.full_s, steps.longest_s)
+    return np.asarray(np.minimum(steps.longest_s + several * steps.added_s, most))
 
 
 def _burst(model: Model, load: Load, steps: Steps, running: Values) -> Values:

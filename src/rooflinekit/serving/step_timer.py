@@ -37,7 +37,8 @@ class StepTimer:
     Products, small kernels and collectives depend on the tokens of a step alone, the output layer on its sampled
     sequences, attention on contexts: three sums instead of one. Where a plan does not part so (states of recurrent
     layers, ranks that share sequences out, two forms of attention), every step is timed as a whole. Sequences of a
-    decode group count with their mean context: exact without windows.
+    decode group count with their mean context: exact where no context lies within a window or a tile of the attention
+    kernel while others exceed it.
 
     Examples
     --------
@@ -124,13 +125,21 @@ class StepTimer:
         return [float(value) for value in seconds]
 
     @cached_property
-    def _rows(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Coefficients of the attention rows over the features that they use (compute, memory, added); exponents."""
-        rows = np.array([self._is_attention(kinds) for kinds in self._uses])
-        timing, columns = self.timing, self._columns
+    def _rows(self) -> NDArray[np.float64]:
+        """Coefficients of the attention rows over the features that they use: compute, memory, added."""
+        timing, rows = self.timing, self._attention_rows
         stretch = float(np.max(timing.stretch(features(self.wanted, (Group(1.0),)), _LOADED)))
         parts = (stretch * timing.compute, timing.memory, timing.launch + timing.serial)
-        return np.concatenate([part[rows][:, columns] for part in parts]), timing.exponents[rows]
+        return np.concatenate([part[rows][:, self._columns] for part in parts])
+
+    @cached_property
+    def _attention_rows(self) -> NDArray[np.bool_]:
+        return np.array([self._is_attention(kinds) for kinds in self._uses])
+
+    @cached_property
+    def _exponents(self) -> list[float]:
+        exponents: list[float] = self.timing.exponents[self._attention_rows].tolist()
+        return exponents
 
     @cached_property
     def _columns(self) -> NDArray[np.int64]:
@@ -146,28 +155,41 @@ class StepTimer:
         """Features that count once a step, however many groups it has."""
         return np.array([feature.kind == "pass" for feature in self._few])
 
-    @cached_property
-    def _of_decode(self) -> NDArray[np.float64]:
-        """Features of one decoding sequence, for every length of its context."""
-        return features(self._few, (Group(1.0, np.arange(self.longest_tokens + 2.0), 1.0),)).T.copy()
+    # Coefficients times features are linear, so that a step is a sum of what each sequence brings: compute, memory and
+    # added seconds of every attention row, worked out once for each length.
 
     @cached_property
-    def _of_prompt(self) -> NDArray[np.float64]:
-        """Features of the first chunk of a prompt, for every length of it."""
-        return features(self._few, (Group(np.arange(self.most_tokens + 1.0), 0.0, 1.0),)).T.copy()
+    def _of_step(self) -> list[float]:
+        """Seconds that a step has once, however many sequences are in it."""
+        return [float(value) for value in self._rows[:, self._once].sum(axis=1)]
+
+    @cached_property
+    def _of_decode(self) -> list[list[float]]:
+        """Seconds of one decoding sequence, for every length of its context."""
+        return self._brought(Group(1.0, np.arange(self.longest_tokens + 2.0), 1.0))
+
+    @cached_property
+    def _of_prompt(self) -> list[list[float]]:
+        """Seconds of the first chunk of a prompt, for every length of it."""
+        return self._brought(Group(np.arange(self.most_tokens + 1.0), 0.0, 1.0))
+
+    def _brought(self, group: Group) -> list[list[float]]:
+        x = features(self._few, (group,))[~self._once]
+        brought: list[list[float]] = (self._rows[:, ~self._once] @ x).T.tolist()
+        return brought
 
     def _attention(
         self, prompts: Sequence[tuple[float, float, float]], decoding: float, context_tokens: float
     ) -> float:
-        coefficients, exponents = self._rows
-        x = np.zeros(len(self._few))
+        total = self._of_step
         if decoding:
             below = int(context_tokens)
             part = context_tokens - below
-            x = decoding * ((1.0 - part) * self._of_decode[below] + part * self._of_decode[below + 1])
+            ends = zip(total, self._of_decode[below], self._of_decode[below + 1], strict=True)
+            total = [one + decoding * ((1.0 - part) * low + part * high) for one, low, high in ends]
         for new, held, _ in prompts:
-            x = x + (features(self._few, (Group(new, held, 1.0),))[:, 0] if held else self._of_prompt[int(new)])
-        x[self._once] = 1.0
-        compute, memory, added = (coefficients @ x).reshape(3, -1)
-        joined = map(joined_time, compute.tolist(), memory.tolist(), exponents.tolist())
-        return float(sum(joined, added.sum()))
+            more = self._brought(Group(new, held, 1.0))[0] if held else self._of_prompt[int(new)]
+            total = [one + other for one, other in zip(total, more, strict=True)]
+        rows = len(self._exponents)
+        joined = map(joined_time, total[:rows], total[rows : 2 * rows], self._exponents)
+        return float(sum(joined, sum(total[2 * rows :])))

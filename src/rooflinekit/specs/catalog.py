@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rooflinekit.errors import AmbiguousNameError, SpecError, UnknownNameError
 from rooflinekit.specs.device import Device
-from rooflinekit.specs.efficiency import Efficiency
+from rooflinekit.specs.efficiency import Efficiency, Fusion
 from rooflinekit.specs.hub import fetch_config, is_hub_id
 from rooflinekit.specs.interconnect import Interconnect, default_link
 from rooflinekit.specs.model import Model
@@ -162,8 +162,27 @@ def load_generation(name: str) -> Efficiency | None:
 @cache
 def load_engines() -> tuple[Efficiency, ...]:
     """Load the entries that the devices of a vendor share, by engine and format."""
-    paths = sorted((_shipped(DEVICES) / "engines").glob("*.yaml"))
-    return tuple(check(Efficiency, entry, str(path)) for path in paths for entry in read_mapping(path)["entries"])
+    files = _engine_files().values()
+    return tuple(check(Efficiency, entry, str(path)) for path in files for entry in read_mapping(path)["entries"])
+
+
+@cache
+def load_fusions(engine: str | None) -> tuple[Fusion, ...]:
+    """
+    Load what an engine runs inside neighbouring kernels; nothing where its file says nothing, or there is none.
+
+    Examples
+    --------
+    >>> [one.kernel for one in load_fusions("tensorrt-llm")][:2], load_fusions("vllm")
+    (['rotary', 'cache_write'], ())
+    """
+    asked = f"{engine}-"  # a version is of its engine
+    files = [path for name, path in _engine_files().items() if asked.startswith(f"{name}-")]
+    return tuple(check(Fusion, one, str(path)) for path in files for one in read_mapping(path).get("fused", ()))
+
+
+def _engine_files() -> Mapping[str, Path]:
+    return {path.stem: path for path in sorted((_shipped(DEVICES) / "engines").glob("*.yaml"))}
 
 
 @cache
@@ -216,7 +235,7 @@ def clear_cache() -> None:
     """Forget what was read, after a file or a user folder has changed."""
     for cached in (_paths_in, _load_device_file, _load_model_file, _names):
         cached.cache_clear()
-    for table in (load_sources, load_generation, load_engines, load_interconnects):
+    for table in (load_sources, load_generation, load_engines, load_fusions, load_interconnects):
         table.cache_clear()
 
 

@@ -3,7 +3,7 @@
 A value: calibration makes it, timing takes it. Every fraction is of a DATASHEET peak and lies in (0, 1].
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -132,6 +132,13 @@ class Evidence(Spec):
     residual: float | None = None
     direct: float | None = None
     note: str = ""
+
+
+class Fusion(Spec):
+    """A kernel that an engine runs inside a neighbouring one, where others launch it apart; the source says so."""
+
+    kernel: Literal["rotary", "cache_write", "static_fp8_quantisation", "fp8_cache_widening"]
+    source: str
 
 
 class Efficiency(Spec):

@@ -14,6 +14,7 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.specs.catalog import is_path
 from rooflinekit.specs.step import checked
+from rooflinekit.specs.yamlfile import check
 from rooflinekit.testing.reference_file import QUANTITIES, Settings
 from rooflinekit.testing.results import SUFFIX
 
@@ -83,7 +84,7 @@ def freeze(
     ]
     rows = [row for step in steps for row in _rows(deployment, step, tolerance)]
     rows.append({"id": "kv-per-token", **_frozen(deployment, None, "kv_bytes_per_token"), "tolerance": 0})
-    settings = Settings(**choices).model_dump(exclude_defaults=True)
+    settings = check(Settings, choices, "settings of a file").model_dump(exclude_defaults=True)
     whole = {
         "model": _placed(model, folder),
         "device": _placed(device, folder),

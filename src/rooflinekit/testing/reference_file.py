@@ -14,6 +14,7 @@ from rooflinekit.phases.deployment import Deployment
 from rooflinekit.phases.estimate import Estimate
 from rooflinekit.phases.request import Request
 from rooflinekit.specs.catalog import is_path
+from rooflinekit.specs.interconnect import LinkChoice
 from rooflinekit.specs.spec import Count, NotNegative, NotNegativeInt, Number, Positive, Spec
 from rooflinekit.specs.yamlfile import check, read_mapping
 from rooflinekit.testing.results import SUFFIX
@@ -192,7 +193,8 @@ def _no_value(row: Row) -> str:
     ((name, value),) = given.items()
     if row.quantity == "bound":
         if not isinstance(value, str) or row.tolerance is not None:
-            return f"`{name}` = {value!r}: expected compute, memory or overhead, and no `tolerance`"
+            words = "compute, memory, communication or overhead"
+            return f"`{name}` = {value!r}: expected {words}, and no `tolerance`"
         return ""
     if isinstance(value, str) or value < 0:
         return f"`{name}` = {value!r}: expected a plain number, 0 or more (YAML reads 273e9 as text: write 2.73e+11)"
@@ -213,6 +215,8 @@ class Settings(Spec):
     pipeline_parallel: Count = 1
     expert_parallel: Count = 1
     data_parallel_attention: Count = 1
+    expert_imbalance: Positive = 1
+    interconnect: str | LinkChoice | None = None
 
 
 class ReferenceFile(Spec):

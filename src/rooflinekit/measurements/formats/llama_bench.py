@@ -27,6 +27,8 @@ _HEADER = re.compile(r'^(?=.*\bn_prompt\b)(?=.*\bn_gen\b)(?=.*\bavg_(?:ns|ts)\b)
 _OBJECT = re.compile(
     r'"n_prompt"\s*:[^{}]*"n_gen"\s*:[^{}]*"avg_(?:ns|ts)"\s*:|"build_(?:commit|number)"\s*:[^{}]*"model_(?:filename|type)"\s*:'
 )
+#: How SQLite keeps the table that llama-bench's SQL makes; the name alone may stand in any database.
+_SQL_TABLE = re.compile(rb"CREATE TABLE [\"'`\[]?(?:llama_bench|test)\b[\"'`\]]?\s*\(\s*build_")
 #: Given as settings where all rows have the same, else with each record.
 _SETTINGS = ("backends", "n_batch", "n_ubatch", "n_threads", "n_gpu_layers", "n_cpu_moe", "split_mode", "no_kv_offload",
              "flash_attn")  # fmt: skip
@@ -196,7 +198,7 @@ def _matches(source: Source) -> bool:
 
 def _matches_sql(source: Source) -> bool:
     is_text = re.search(r"\b(?:TABLE IF NOT EXISTS|INSERT INTO) (?:llama_bench|test)\s*\(\s*build_", source.head)
-    return bool(is_text) or (source.is_sqlite and b"llama_bench" in source.head_bytes)
+    return bool(is_text) or (source.is_sqlite and bool(_SQL_TABLE.search(source.head_bytes)))
 
 
 def _refuse_sql(source: Source) -> Iterator[Item]:

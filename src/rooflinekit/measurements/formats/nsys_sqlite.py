@@ -41,7 +41,7 @@ def _read(source: Source) -> Iterator[Item]:
     try:
         with _opened(source) as base:
             yield from _items(base, source)
-    except sqlite3.Error as fault:
+    except (sqlite3.Error, UnicodeDecodeError) as fault:  # SQLite's own messages quote the broken bytes
         source.refuse(f"the SQLite database cannot be read ({fault}): it is cut or broken, export it anew")
 
 
@@ -62,6 +62,7 @@ def _opened(source: Source) -> Iterator[sqlite3.Connection]:
         base = sqlite3.connect(":memory:")
         base.deserialize(source.content())
     with closing(base):
+        base.text_factory = lambda held: held.decode("utf-8", errors="replace")
         base.execute("PRAGMA trusted_schema = OFF")
         base.execute("PRAGMA query_only = ON")
         yield base

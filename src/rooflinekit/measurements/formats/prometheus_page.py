@@ -86,7 +86,7 @@ def _samples(parse: Callable[[str], Iterator[object]], text: str, source: Source
         for one in found:
             float(one.labels.get("le", 0))
         return [Sample(one.name, tuple(sorted(one.labels.items())), float(one.value), number) for one in found]
-    except (ValueError, IndexError, KeyError, TypeError):
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError):
         return source.refuse("no line of a metrics page: expected NAME{LABELS} VALUE; the page may be cut", number)
 
 

@@ -27,6 +27,9 @@ _SMALL_BYTES = 16 * int(MIB)
 MOST_HELD_BYTES = 128 * int(MIB)
 _CHUNK_BYTES = int(MIB)
 _MOST_MICROSECONDS = 1 << 63
+#: So many openings without an end are no trace, and the parser's time grows with their square.
+_DEEPEST = 500
+_NESTED = re.compile(rb"(?:[\[{][^\[\]{}]*+){%d}" % _DEEPEST)
 _TOOL = "pytorch-profiler"
 
 
@@ -92,7 +95,9 @@ class _Work:
 
     def add_device(self, device: Any) -> None:  # noqa: ANN401 - what JSON holds
         """Note the name of a device."""
-        if isinstance(device, dict) and isinstance(device.get("name"), str):
+        if not isinstance(device, dict) or not isinstance(device.get("name"), str):
+            return
+        if isinstance(device.get("id"), int | str | None):
             self.devices[device.get("id")] = device["name"]
 
 
@@ -158,6 +163,8 @@ def _read_streamed(work: _Work, ijson: Any) -> None:  # noqa: ANN401 - the modul
     try:
         with work.source.open() as stream:
             while chunk := stream.read(_CHUNK_BYTES):
+                if _is_nested(chunk):
+                    work.source.refuse(f"is nested too deep to be a trace, after event {work.events:,}")
                 of_events.send(chunk)
                 _emptied(events, work.add_event)
                 if not work.devices or len(work.devices) > known:  # their list may end in the next chunk
@@ -168,6 +175,12 @@ def _read_streamed(work: _Work, ijson: Any) -> None:  # noqa: ANN401 - the modul
     except ijson.IncompleteJSONError as fault:
         reason = "the file is cut" if "premature" in str(fault).lower() else str(fault).partition("\n")[0]
         work.source.refuse(f"no JSON after event {work.events:,}: {reason}; write it anew")
+
+
+def _is_nested(chunk: bytes) -> bool:
+    """Tell a chunk that opens far more than it ends; what names of kernels hold is looked at only then."""
+    opened = sum(chunk.count(one) for one in (b"[", b"{")) - sum(chunk.count(one) for one in (b"]", b"}"))
+    return opened > _DEEPEST and bool(_NESTED.search(chunk))
 
 
 def _emptied(found: list[Any], add: Any) -> None:  # noqa: ANN401 - a method

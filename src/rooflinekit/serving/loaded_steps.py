@@ -1,0 +1,214 @@
+"""Steps of a loaded server, in closed form: of decoding alone, and what prompts add to those that carry them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflinekit.operators.forward import features
+from rooflinekit.phases.deployment import Deployment
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import Layers, with_host_s
+from rooflinekit.serving.scheduler import Rules
+from rooflinekit.specs.step import Group
+
+Values = NDArray[np.float64]
+#: Prompts in one step that are told apart.
+_TOGETHER = 16
+_LOADED = float("inf")
+_NOUGHT = np.zeros(1)
+
+
+class Load(NamedTuple):
+    """What comes: so many in flight (closed) or so many a second (open), and lengths; arrays that broadcast."""
+
+    prompt_tokens: Values
+    output_tokens: Values
+    concurrency: Values
+    rate_per_s: Values
+    requests: Values
+    cached_tokens: Values
+    output_std: Values = _NOUGHT
+
+    @property
+    def new_tokens(self) -> Values:
+        """Tokens of a prompt that are computed."""
+        return self.prompt_tokens - self.cached_tokens
+
+    @property
+    def answer_steps(self) -> Values:
+        """Tokens of an answer after its first."""
+        return np.maximum(self.output_tokens - 1.0, 1e-9)
+
+    @property
+    def closed(self) -> NDArray[np.bool_]:
+        """Which points are a client's that keeps so many in flight."""
+        return np.isfinite(self.concurrency)
+
+    @property
+    def opening(self) -> Values:
+        """Part of a closed run's requests that start together at its beginning."""
+        return np.minimum(self.concurrency / self.requests, 1.0)
+
+
+class Coming(NamedTuple):
+    """Prompts that come during a step without prompts and during one with some, and the part of the latter."""
+
+    plain: Values
+    mixed: Values
+    share: Values
+
+    def chances(self, count: Values) -> Values:
+        """Give the chances of so many prompts in a step: two Poisson numbers, mixed."""
+        plain, mixed = (np.exp(-mean) * np.cumprod(mean / count, axis=0) for mean in (self.plain, self.mixed))
+        return np.asarray((1.0 - self.share) * plain + self.share * mixed)
+
+    @property
+    def mean(self) -> Values:
+        """Prompts that come during a step."""
+        return np.asarray((1.0 - self.share) * self.plain + self.share * self.mixed)
+
+
+class Steps(NamedTuple):
+    """
+    Steps of a server at some running batch. [s]
+
+    ``decode_s`` is one without prompts, ``added_s`` what a prompt adds to those that carry it, ``own_s`` all of these,
+    ``longest_s`` the longest of them and ``chunks`` how many they are, ``full_s`` a step whose budget is used up,
+    ``part_of_full`` a prompt's part of one.
+    """
+
+    decode_s: Values
+    added_s: Values
+    own_s: Values
+    longest_s: Values
+    chunks: Values
+    full_s: Values
+    part_of_full: Values
+
+
+class Cases(NamedTuple):
+    """Steps to be timed, a row of each for every point: a chunk of some prompts beside decoding sequences."""
+
+    new: Values
+    held: Values
+    prompts: Values
+    sampled: Values
+
+
+@dataclass(frozen=True)
+class Model:
+    """Deployment, profile and rules: all that the closed form asks for seconds of steps."""
+
+    deployment: Deployment
+    profile: EngineProfile
+    rules: Rules
+
+    @property
+    def mixed(self) -> bool:
+        """Whether prompts run beside decoding."""
+        return self.rules.prefill != "serial"
+
+    @property
+    def chunked(self) -> bool:
+        """Whether prompts fill what decoding leaves of a step's budget, in pieces where they must."""
+        return self.rules.prefill == "mixed" and self.rules.chunked
+
+    def fed(self, load: Load) -> Values:
+        """Give the most sequences that decode while prompts fill what these leave of every step: no more can be fed."""
+        steps = load.answer_steps
+        return steps * self.rules.token_budget / (load.new_tokens + steps) if self.chunked else np.full(1, np.inf)
+
+    def pack(self, load: Load) -> Values:
+        """Give how many whole prompts a step's budget holds."""
+        return np.asarray(self.rules.token_budget / np.maximum(load.new_tokens, 1.0))
+
+    def steps(self, load: Load, running: Values, coming: Coming) -> Steps:
+        """Time the steps at a running batch; a prompt goes through in chunks of what decoding leaves of the budget."""
+        beside = _others(load, running) if self.mixed else np.zeros_like(running)
+        room = np.maximum(self.rules.token_budget - beside, 1.0) if self.rules.chunked else load.new_tokens
+        chunks = np.ceil(load.new_tokens / room)
+        cases, count = self._cases(load, room, chunks), int(chunks.max())
+        seconds = self._seconds(cases, _context(load), beside)
+        carried, several, full = seconds[:count], seconds[count:-1], seconds[-1]
+        none = Cases(*(np.zeros((1, 1)) for _ in Cases._fields))
+        alone = self._seconds(none, _context(load), running)[0]
+        own = np.where(cases.new[:count] > 0, carried, 0.0).sum(axis=0)
+        part = load.new_tokens / room
+        steps = Steps(alone, own, own, carried.max(axis=0), chunks, full, part)
+        return steps._replace(added_s=self._added(load, steps, several, coming))
+
+    def _added(self, load: Load, steps: Steps, several: Values, coming: Coming) -> Values:
+        """Give what a prompt adds: alone in its steps, beside others that come, or in steps that are full."""
+        if not self.mixed:
+            return steps.own_s
+        alone = np.maximum(steps.own_s - steps.chunks * steps.decode_s, 0.0)
+        together = self._together(load.new_tokens, several - steps.decode_s, coming)
+        whole = np.where(np.isfinite(together), np.maximum(together, 0.0), alone)
+        full = np.minimum((steps.full_s - steps.decode_s) * steps.part_of_full, alone)
+        shared = np.minimum(coming.mean * steps.chunks, 1.0) * self.chunked
+        return np.where(steps.chunks == 1.0, whole, (1.0 - shared) * alone + shared * full)
+
+    def _cases(self, load: Load, room: Values, chunks: Values) -> Cases:
+        """Lay out a step for each chunk of a prompt, some with several whole ones, and a full one."""
+        new, held = load.new_tokens, load.cached_tokens
+        index = np.arange(int(chunks.max()))[:, None]
+        size = np.clip(new - index * room, 0.0, room)
+        several = np.broadcast_to(np.arange(1.0, _TOGETHER + 1.0)[:, None], (_TOGETHER, new.size))
+        whole, pieces, piece = (
+            np.ones_like(several),
+            np.maximum(room / new, 1.0)[None, :],
+            np.minimum(room, new)[None, :],
+        )
+        return Cases(
+            np.concatenate([size, whole * new, piece]),
+            np.concatenate([held + index * room, whole * held, held + (new - piece) / 2.0]),
+            np.concatenate([(size > 0) * 1.0, several, pieces]),
+            np.concatenate([(index == chunks - 1.0) * 1.0, whole, piece / new]),
+        )
+
+    def _seconds(self, cases: Cases, context: Values, beside: Values) -> Values:
+        """Time all cases at once by the deployment's own timing, with the engine's host times."""
+        shape = np.broadcast_shapes(cases.new.shape, context.shape, beside.shape)
+        groups = (
+            Group(np.maximum(cases.new, 1e-9), cases.held, cases.prompts, cases.sampled),
+            Group(1.0, context, np.maximum(beside, 1e-9), 1.0),
+        )
+        whole = tuple(Group(*(np.broadcast_to(value, shape).ravel() for value in group)) for group in groups)
+        timing = self.deployment.timing
+        seconds = timing.total_s(features(timing.plan.features, whole), _LOADED).reshape(shape)
+        return with_host_s(
+            self.profile, seconds, Layers.of(self.deployment.model), sequences=beside + cases.prompts,
+            prompts=np.broadcast_to(cases.prompts, shape), tokens=cases.new * cases.prompts + beside,
+        )  # fmt: skip
+
+    def packed_s(self, load: Load, running: Values) -> Values:
+        """Time a step whose whole budget is prompts, as when many come at once."""
+        new = load.new_tokens
+        together = np.maximum(self.rules.token_budget / new, 1.0)
+        size = np.minimum(new, self.rules.token_budget)
+        cases = Cases(*(value[None, :] for value in (size, load.cached_tokens, together, np.ones_like(new))))
+        return np.asarray(self._seconds(cases, _context(load), running / 2.0)[0])
+
+    def _together(self, new: Values, added: Values, coming: Coming) -> Values:
+        """Give what a prompt adds where several may come in one step.
+
+        The first one shares the read of the weights with the decoding sequences, the next ones are arithmetic.
+        """
+        count = np.arange(1.0, _TOGETHER + 1.0)[:, None]
+        chance = coming.chances(count) * (new * count <= self.rules.token_budget)
+        came = (chance * count).sum(axis=0)
+        mean = np.divide((chance * added).sum(axis=0), came, out=np.full_like(came, np.nan), where=came > 0)
+        return np.asarray(mean)
+
+
+def _others(load: Load, running: Values) -> Values:
+    """Give the sequences that decode beside one that is read: it does not decode itself."""
+    return np.where(
+        load.closed, running * (1.0 - 1.0 / np.maximum(load.concurrency, 1.0)), np.maximum(running - 1.0, 0.0)
+    )
+
+
+def _context(load: Load) -> Values:
+    return load.prompt_tokens + load.output_tokens / 2.0
