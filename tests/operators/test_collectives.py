@@ -80,6 +80,14 @@ def test_inner_sums_of_a_state_space_layer():
     assert (launches, size) == (28, 28 * 8 * (256 + 2 * 16) * 2)
 
 
+@pytest.mark.parametrize(("model", "sums"), [("minimax-m2.5", 62), ("olmo-2-7b", 32), ("qwen3-8b", 0)])
+def test_norms_over_all_heads_are_summed_among_ranks(model, sums):
+    """Two values of 32 bits a token and layer, of queries and of keys; a norm within each head needs no other rank."""
+    messages = sent(model, STEP, tensor_parallel=4)
+    assert messages.get("all_reduce_norm", (0,))[0] == sums
+    assert not sums or messages["all_reduce_norm"][1] == sums * 8 * 2 * 4
+
+
 def test_experts_of_an_fp8_checkpoint_get_their_tokens_in_fp8():
     """DeepSeek-V3 sends 8-bit values to its experts and gets 16-bit sums back."""
     rows = sent("deepseek-v3", STEP, data_parallel_attention=8, expert_parallel=8)

@@ -64,7 +64,7 @@ MODELS = [("llama-3.1-8b", 32, 0), ("qwen3-30b-a3b", 48, 48), ("deepseek-v3", 61
 @pytest.mark.parametrize(("model", "layers", "experts"), MODELS)
 def test_layers_of_models(model, layers, experts):
     """DeepSeek-V3 has three dense layers before those of experts."""
-    assert Layers.of(rk.load_model(model)) == (layers, experts)
+    assert Layers.of(rk.Deployment(model, "h100-sxm", memory_check=False))[:2] == (layers, experts)
 
 
 # ---- steps of a loaded server
@@ -95,3 +95,12 @@ def test_a_loaded_step_is_the_device_and_its_host(chunks, decoding, host_s):
 def test_launches_that_last_longer_than_the_device():
     """16 tokens are launched kernel by kernel: 36 layers of a millisecond, and no device time on top."""
     assert loaded_step_s(READER, SLOW, chunks=rk.Group(16, 0, 1)) == pytest.approx(0.036 + 0.001 + 1e-4 + 0.010)
+
+
+def test_a_servers_host_times_take_the_place_of_a_single_streams_pause():
+    """The pause of 2 ms inside the device's 10 ms is taken off where a server is, not where a script runs alone."""
+    one = {"sequences": 1, "prompts": 0, "tokens": 1}
+    served, alone = (
+        with_host_s(load_engine(name), 0.010, Layers(32, 0, 0.002), **one) for name in ("vllm", "vllm-offline")
+    )
+    assert (float(served), float(alone)) == pytest.approx((0.008, 0.010))

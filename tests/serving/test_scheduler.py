@@ -156,6 +156,7 @@ RULES = st.builds(
     batch_wait_steps=st.integers(0, 3),
     receive_interval_steps=st.integers(1, 4),
     cached_share=st.sampled_from([0.0, 0.5, 1.0]),
+    reserves_answers=st.booleans(),
 )
 
 
@@ -166,8 +167,12 @@ def test_whatever_comes(rules, requests):
     def check(scheduler):
         held = [job.prompt + scheduler.steps - job.start for job in scheduler.decoding.values()]
         reading = [job.prompt for job in scheduler.reading]
+        inside = (*scheduler.decoding.values(), *scheduler.reading)
+        whole = [job.request.prompt_tokens + job.request.output_tokens for job in inside]
         assert scheduler.context_sum == sum(held)
-        assert scheduler.pages_used == sum(ceil(tokens / rules.page_tokens) for tokens in (*held, *reading))
+        paged = whole if rules.reserves_answers else (*held, *reading)
+        assert scheduler.pages_used == sum(ceil(tokens / rules.page_tokens) for tokens in paged)
+        assert not (rules.reserves_answers and scheduler.preemptions)
         assert scheduler.pages_used <= rules.pages
         assert len(held) + len(reading) <= rules.most_sequences
 

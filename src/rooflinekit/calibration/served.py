@@ -85,9 +85,10 @@ class Recipe:
     @property
     def exhausted(self) -> NDArray[np.bool_]:
         """Tell, before looking at what was measured, which rows ask for more than the pool holds."""
-        mean = (1.0 + _LEAST_PART) / 2.0
-        tokens = mean * (self.rows["prompt_tokens"] + self.rows["output_tokens"] / 2.0) * self.rows["concurrency"]
-        return np.asarray(tokens > self.rules.pages * self.rules.page_tokens)
+        mean, rules = (1.0 + _LEAST_PART) / 2.0, self.rules
+        answer = self.rows["output_tokens"] * (1.0 if rules.reserves_answers else 0.5)
+        tokens = mean * (self.rows["prompt_tokens"] + answer) * self.rows["concurrency"]
+        return np.asarray(tokens > rules.pages * rules.page_tokens)
 
     def load(self) -> Load:
         """Lay the rows out for the closed form."""

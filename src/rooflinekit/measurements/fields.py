@@ -80,7 +80,10 @@ class Fields:
         value = self.data.get(key) or []
         if not isinstance(value, list) or not all(type(one) in (int, float) for one in value):
             self.refuse(key, "expected a list of numbers")
-        return [float(one) for one in value]
+        try:
+            return [float(one) for one in value]
+        except OverflowError:
+            self.refuse(key, "expected a list of numbers, and one is too large for any")
 
     def refuse(self, key: str, expected: str) -> NoReturn:
         """Raise the error that names file, line, key and value."""

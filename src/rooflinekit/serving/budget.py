@@ -300,7 +300,7 @@ class _Work:
         budget = profile.token_budget(deployment.device) if profile.enable_chunked_prefill else prompt
         read = deployment.chunked_prefill(prompt, token_budget=budget, cached_tokens=held, busy_s=busy_s)
         passes_s, sizes = [one.time_s for one in read.steps], [one.tokens for one in read.steps]
-        host = partial(with_host_s, profile, layers=Layers.of(deployment.model), sequences=1)
+        host = partial(with_host_s, profile, layers=Layers.of(deployment), sequences=1)
         prefill_s = profile.request_host_s + float(np.sum(host(np.array(passes_s), prompts=1, tokens=np.array(sizes))))
         if output == 1:
             return Ledger(self.network_s, 0.0, prefill_s, 0.0)

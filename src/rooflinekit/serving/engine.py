@@ -43,6 +43,8 @@ class EngineProfile(Spec):
         Words of device ids that are in the first tier whatever their memory.
     batch_wait_steps, batch_wait_s, receive_interval_steps
         What holds a new request back: steps and seconds that the scheduler collects, steps between looks at the queue.
+    reserves_answers : bool
+        Whether a request is let in only where the pool holds all that it may come to, and is never put back.
     graphs : {"none", "decode", "pieces"}
         Passes that replay captured graphs: none; of decode alone; decode whole and others in pieces.
     step_host_s, sequence_host_s, prefill_step_host_s, eager_layer_s, mixture_layer_s, request_host_s : float
@@ -83,6 +85,7 @@ class EngineProfile(Spec):
     batch_wait_steps: NotNegativeInt = 0
     batch_wait_s: NotNegative = 0.0
     receive_interval_steps: Count = 1
+    reserves_answers: bool = False
     graphs: Literal["none", "decode", "pieces"]
     graph_max_tokens: Count | None = None
     step_host_s: NotNegative = 0.0

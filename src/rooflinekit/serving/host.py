@@ -5,25 +5,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflinekit import units
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile
-from rooflinekit.specs.model import Model
 from rooflinekit.specs.step import Group
 
 Amount = float | NDArray[np.float64]
 
 
 class Layers(NamedTuple):
-    """Layers of a model, and those whose feed-forward is a mixture of experts."""
+    """Layers of a model, those whose feed-forward is a mixture, and the host's time that a pass of it holds already."""
 
     all: int
     experts: int
+    pause_s: float = 0.0
 
     @classmethod
-    def of(cls, model: Model) -> "Layers":
-        """Count them."""
-        experts = sum(run.times for run in model.layer_runs if run.feedforward.routed[0])
-        return cls(model.layer_count, experts)
+    def of(cls, deployment: Deployment) -> "Layers":
+        """Count them; the pause is what single-stream rates show of an engine (`step_us` of its efficiency)."""
+        experts = sum(run.times for run in deployment.model.layer_runs if run.feedforward.routed[0])
+        return cls(deployment.model.layer_count, experts, deployment.timing.laws.step_us * units.MICRO)
 
 
 def with_host_s(
@@ -39,14 +40,15 @@ def with_host_s(
     device_s : float or array
         What the device takes. [s]
     layers : Layers
-        How many the model has, and how many of experts.
+        How many the model has and how many of experts, and the host's time for a pass that `device_s` holds.
     sequences, prompts, tokens : float or array
         In the step.
 
     Notes
     -----
     A step with prompt tokens that no graph holds is launched kernel by kernel: it takes as long as the slower of the
-    device and the host. What a host does before and after a step is added.
+    device and the host. What a host does before and after a step is added. A server's own host times take the place of
+    the pause that single streams show: served rows have none beside them.
 
     Examples
     --------
@@ -59,6 +61,8 @@ def with_host_s(
     captured_tokens = (profile.graph_max_tokens or 0) if profile.graphs == "pieces" else 0
     launched_s = profile.eager_layer_s * layers.all * (carries & (tokens > captured_tokens))
     added_s = profile.step_host_s + profile.mixture_layer_s * layers.experts + profile.sequence_host_s * sequences
+    if profile.mode == "serve":
+        device_s = device_s - layers.pause_s
     return np.asarray(_slower(device_s, launched_s) + added_s + profile.prefill_step_host_s * carries)
 
 
@@ -103,7 +107,7 @@ def loaded_step_s(
     prompts = 0.0 if chunks is None else np.asarray(chunks.sequences)
     running = 0.0 if decoding is None else np.asarray(decoding.sequences)
     read = 0.0 if chunks is None else np.multiply(chunks.new_tokens, chunks.sequences)
-    layers = Layers.of(deployment.model)
+    layers = Layers.of(deployment)
     return with_host_s(
         profile, device_s, layers, sequences=prompts + running, prompts=prompts, tokens=read + running
     )  # fmt: skip

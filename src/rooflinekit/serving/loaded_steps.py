@@ -179,7 +179,7 @@ class Model:
         timing = self.deployment.timing
         seconds = timing.total_s(features(timing.plan.features, whole), _LOADED).reshape(shape)
         return with_host_s(
-            self.profile, seconds, Layers.of(self.deployment.model), sequences=beside + cases.prompts,
+            self.profile, seconds, Layers.of(self.deployment), sequences=beside + cases.prompts,
             prompts=np.broadcast_to(cases.prompts, shape), tokens=cases.new * cases.prompts + beside,
         )  # fmt: skip
 

@@ -44,6 +44,7 @@ class Rules(NamedTuple):
     batch_wait_s: float = 0.0
     receive_interval_steps: int = 1
     cached_share: float = 0.0
+    reserves_answers: bool = False
 
 
 class Chunk(NamedTuple):
@@ -150,7 +151,7 @@ class Scheduler:
 
     def _admit(self, job: Job) -> bool:
         """Give a request the pages of its prompt, or none where the pool has too few."""
-        needed = ceil(job.prompt / self.rules.page_tokens)
+        needed = self._pages_of(job, 0)
         if self.pages_used + needed > self.rules.pages and self._sequences:
             return False
         self.pages_used += needed
@@ -189,7 +190,7 @@ class Scheduler:
         self.decoding[self._tickets] = job
         heappush(self.ends, (self.steps + left, self._tickets, job))
         self.context_sum += job.prompt
-        self.crossings[self._residue(job)] += 1
+        self.crossings[self._residue(job)] += not self.rules.reserves_answers
 
     def _residue(self, job: Job) -> int:
         """Tell at which steps a sequence needs another page: when all that it wrote so far fills whole ones."""
@@ -198,13 +199,19 @@ class Scheduler:
     def _leave(self, job: Job) -> Job:
         grown = self.steps - job.start
         self.context_sum -= job.prompt + grown
-        self.crossings[self._residue(job)] -= 1
+        self.crossings[self._residue(job)] -= not self.rules.reserves_answers
         self.release(job, grown)
         return job
 
     def release(self, job: Job, grown: int = 0) -> None:
         """Give the pages of a request back: those of its prompt, and of what it wrote since."""
-        self.pages_used -= ceil((job.prompt + grown) / self.rules.page_tokens)
+        self.pages_used -= self._pages_of(job, grown)
+
+    def _pages_of(self, job: Job, grown: int) -> int:
+        """Count the pages of a request: of its prompt and what it wrote since, or of all that it may come to."""
+        whole = job.request.prompt_tokens + job.request.output_tokens
+        tokens = whole if self.rules.reserves_answers else job.prompt + grown
+        return ceil(tokens / self.rules.page_tokens)
 
     def preempt(self, now_s: float) -> None:
         """Put the newest decoding sequences back to the head of the queue until the rest fits.

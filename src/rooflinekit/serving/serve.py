@@ -235,6 +235,8 @@ class _Plan:
 
         On average they hold half of their answer, with an even spread: n a + 3 s sqrt(n) = pool.
         """
+        if self.rules.reserves_answers:
+            return self.pool
         mean, std = self.prompt + self.output / 2.0, self.output / np.sqrt(12.0)
         pool = self.rules.pages * self.rules.page_tokens
         root = (np.sqrt(9.0 * std**2 + 4.0 * mean * pool) - 3.0 * std) / (2.0 * mean)

@@ -179,7 +179,7 @@ class _Run:
         self.recorded = isinstance(traffic, Trace)
         self.rules = rules_of(deployment, profile, traffic.longest_tokens, cached_share)
         self.scheduler = Scheduler(self.rules)
-        self.layers = Layers.of(deployment.model)
+        self.layers = Layers.of(deployment)
         self.timer = StepTimer(
             deployment,
             most_tokens=max(int(self.rules.token_budget), ceil(traffic.longest_tokens)) + 1,
@@ -346,4 +346,5 @@ def rules_of(deployment: Deployment, profile: EngineProfile, longest_tokens: flo
         batch_wait_s=profile.batch_wait_s,
         receive_interval_steps=profile.receive_interval_steps,
         cached_share=cached_share,
+        reserves_answers=profile.reserves_answers,
     )

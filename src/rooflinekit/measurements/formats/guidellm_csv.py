@@ -32,7 +32,7 @@ _METRICS: Mapping[tuple[str, str], str] = {
 _STATISTICS = {"Mean": "mean", "Median": "median", "Std Dev": "std_dev"}
 #: Of the list in a cell called percentiles: the median has its own column, and the ends are no percentiles.
 _LISTED = ("min", "p0.1", "p1", "p5", "p10", "p25", "p75", "p90", "p95", "p99", "max")
-_STRATEGY = re.compile(r"([a-z]+)(?:@([\d.]+))?")
+_STRATEGY = re.compile(r"([a-z]+)(?:@(\d+(?:\.\d+)?))?")
 _HEADERS = 3
 
 

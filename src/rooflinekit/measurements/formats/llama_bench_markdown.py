@@ -93,7 +93,7 @@ def _run(source: Source, rows: list[_Row], devices: list[str], version: str | No
 
 
 def _facts(row: dict[str, str], devices: list[str], version: str | None, line: int) -> dict[str, Any]:
-    parameters = re.match(r"([\d.]+) ([BM])$", row.get("params", ""))
+    parameters = re.match(r"(\d+(?:\.\d+)?) ([BM])$", row.get("params", ""))
     count = float(parameters[1]) * _PARAMETERS[parameters[2]] if parameters else None
     return {
         "model": file_or_name(row["model"]),

@@ -103,5 +103,5 @@ def printed_bytes(size: str) -> float | None:
     >>> printed_bytes("1.00 GiB"), printed_bytes("63.84 MiB (16.12 BPW)"), printed_bytes("?")
     (1073741824.0, 66941091.84, None)
     """
-    found = re.match(r"\s*([\d.]+)\s*(GiB|MiB)\b", size)
+    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*(GiB|MiB)\b", size)
     return float(found[1]) * _PRINTED[found[2]] if found else None

@@ -35,13 +35,13 @@ _RATES = re.compile(rf"\[ Prompt: ({_NUMBER}) t/s \| Generation: ({_NUMBER}) t/s
 _TASK = re.compile(r"\b(?:task|id_task|task_id)[\s=\":]+(\d+)")
 _WHOLE_PROMPT = re.compile(r"new prompt,.*?(?:task\.n_tokens|n_prompt_tokens) = (\d+)")
 _DRAFT = re.compile(
-    r"draft acceptance(?: rate)?\s*=\s*([\d.]+)\s*\(\s*\d+ accepted\s*/\s*(\d+) generated\)"
-    r"(?:.*mean len\s*=\s*([\d.]+))?"
+    r"draft acceptance(?: rate)?\s*=\s*(\d+(?:\.\d+)?)\s*\(\s*\d+ accepted\s*/\s*(\d+) generated\)"
+    r"(?:.*mean len\s*=\s*(\d+(?:\.\d+)?))?"
 )
 _BUILD = re.compile(r"\bbuild:\s+(\d+)\s+\(([0-9a-f]{6,})\)")
 _MODEL = re.compile(r"llama_model_loader: loaded meta data .* from (\S.*?) \(version")
 _TYPE = re.compile(r"(?:print_info: file type|print_meta: model ftype)\s*=\s*(\S.*?)\s*$")
-_BITS = re.compile(r"(?:file|model) size\s*=\s*[\d.]+ \w+ \(([\d.]+) BPW\)")
+_BITS = re.compile(r"(?:file|model) size\s*=\s*[\d.]+ \w+ \((\d+(?:\.\d+)?) BPW\)")
 _LOG = re.compile(r"llama_model_loader: |\bslot\s+\w+ ?(?:\(\))?: id\s+\d+ \| task |\bsrv\s+\w+ ?(?:\(\))?: ")
 _TOOL = ENGINE
 #: A log's timing lines may come after its first 64 KiB, so that its other lines tell it as well.

@@ -7,6 +7,7 @@ _WEIGHTS = {
     "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32",
 }  # fmt: skip
 _OF_A_HUB = re.compile(r"[\w.-]+(?:/[\w.-]+)?(?::[\w.-]+)?")
+_SMALL = re.compile(r"[0-9]{1,9}")
 #: A folder of the hub's cache: .../models--Qwen--Qwen3-8B/snapshots/<commit>
 _CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)")
 
@@ -24,6 +25,15 @@ def model_name(text: str | None) -> str | None:
     if _OF_A_HUB.fullmatch(text) and not text.startswith("."):
         return text
     return re.split(r"[/\\]", text.rstrip("/\\"))[-1] or None
+
+
+def whole(text: str) -> int | None:
+    """Read a small count (of ranks, of a GPU); None for what is none, or has more digits than any.
+
+    >>> whole("8"), whole("None"), whole("\u00b2"), whole("9" * 5000)
+    (8, None, None, None)
+    """
+    return int(text) if _SMALL.fullmatch(text) else None
 
 
 def weights_name(dtype: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rooflinekit.measurements.fields import Fields
 from rooflinekit.measurements.formats.format import Format, Item
-from rooflinekit.measurements.formats.names import model_name, weights_name
+from rooflinekit.measurements.formats.names import model_name, weights_name, whole
 from rooflinekit.measurements.formats.spread import single, spread
 from rooflinekit.measurements.record import Skipped
 from rooflinekit.measurements.source import Source
@@ -121,7 +121,7 @@ def _facts(config: Fields) -> dict[str, Any]:
 def _gpus(backend: Fields, environment: Fields) -> dict[str, Any]:
     """Give the GPU that the run used: the environment lists all of the machine."""
     listed, used = environment.data.get("gpu"), str(backend.data.get("device_ids") or "")
-    numbers = [int(one) for one in used.split(",") if one.strip().isdigit()]
+    numbers = [number for one in used.split(",") if (number := whole(one.strip())) is not None]
     if backend.text("device") != "cuda" or not isinstance(listed, list):
         return {}
     names = {str(listed[one]) for one in numbers if one < len(listed)}

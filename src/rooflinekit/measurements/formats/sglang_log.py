@@ -10,7 +10,7 @@ from typing import Any
 
 from rooflinekit.measurements.fields import Fields, read_number
 from rooflinekit.measurements.formats.format import Format, Item
-from rooflinekit.measurements.formats.names import model_name
+from rooflinekit.measurements.formats.names import model_name, whole
 from rooflinekit.measurements.formats.spread import single
 from rooflinekit.measurements.record import Measurement, Setting, Skipped
 from rooflinekit.measurements.source import Source
@@ -87,8 +87,8 @@ class Startup:
         found = {name: one[1] for name, pattern in _ARGUMENT.items() if (one := pattern.search(text))}
         if model := _MODEL.search(text):
             self.facts["model"] = model_name(model[1])
-        if "tp_size" in found and found["tp_size"].isdigit():
-            self.facts["tensor_parallel"] = int(found["tp_size"])
+        if (ranks := whole(found.get("tp_size", ""))) is not None:
+            self.facts["tensor_parallel"] = ranks
         self.facts |= {"weights": found.get("quantization"), "kv_cache": found.get("kv_cache_dtype")}
 
 

@@ -20,7 +20,7 @@ _CONFIG = re.compile(r"LLM engine \(v(?P<version>[^)\s]+)\) with config: (?P<con
 _SERVER = re.compile(r"vLLM API server version v?(\S+)")
 _PAIR = re.compile(rf"\b({'|'.join(_KEPT)})=('[^']*'|[^,\s)\]}}]+)(?=[,\s)\]}}])")
 _QUOTED_PAIR = re.compile(rf"'({'|'.join(_KEPT)})': ('[^']*'|-?[\d.]+|True|False|None)(?=[,}}])")
-_CHUNKS = re.compile(r"max_num_batched_tokens=(\d+)[.,]")
+_CHUNKS = re.compile(r"max_num_batched_tokens=(\d{1,12})[.,]")
 _GRAPHS = re.compile(
     r"current --gpu-memory-utilization=(\d+\.\d+) is equivalent to --gpu-memory-utilization=(\d+\.\d+) "
 )

@@ -12,8 +12,8 @@ from rooflinekit.units import GIB
 TOOL = "vLLM"
 _N = r"(-?\d[\d,]*(?:\.\d+)?)"
 _PREFIX = re.compile(r"\(([^()]*\bpid=\d+[^()]*)\)")
-_ENGINE = re.compile(r"DP(\d+)|EngineCore_(\d+)|Engine (\d+):")
-_REPEATED = re.compile(r"\[repeated (\d+)x across cluster\]")
+_ENGINE = re.compile(r"DP(\d{1,9})|EngineCore_(\d{1,9})|Engine (\d{1,9}):")
+_REPEATED = re.compile(r"\[repeated (\d{1,9})x across cluster\]")
 
 
 class _Line(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from rooflinekit.measurements.fields import Fields
 from rooflinekit.measurements.formats.format import Format, Item
-from rooflinekit.measurements.formats.names import model_name
+from rooflinekit.measurements.formats.names import model_name, whole
 from rooflinekit.measurements.record import Measurement, Setting, Skipped
 from rooflinekit.measurements.source import Source
 from rooflinekit.units import MILLI
@@ -75,7 +75,7 @@ def _facts(run: Fields, completed: float) -> dict[str, Any]:
         "concurrency": run.number("max_concurrency"),
         "request_rate": run.number("request_rate"),
         "model": model_name(run.text("model_id")),
-        "tensor_parallel": int(tensor_parallel) if tensor_parallel.isdecimal() else None,
+        "tensor_parallel": whole(tensor_parallel),
         "tool": TOOL,
         "line": run.line,
     }

@@ -56,6 +56,8 @@ class Messages:
         hidden = self.model.hidden_size or 0
         for width in run.mixer.partial_sums(hidden) if self.layout.tensor_parallel > 1 else ():
             yield self._all_reduce("all_reduce_inner", width * self.precision.value_bytes)
+        if run.mixer.shared_norms and self.layout.tensor_parallel > 1:
+            yield self._all_reduce("all_reduce_norm", run.mixer.shared_norms * DTYPES["fp32"])
         beside = self.model.parallel_block and bool(run.feedforward.products(hidden))
         if run.mixer.products(hidden) and not beside:
             yield from self._summed()

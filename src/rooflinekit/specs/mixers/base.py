@@ -68,6 +68,11 @@ class Block(Spec):
         """Return what one of `degree` tensor-parallel ranks holds and computes: the same kind, with divided sizes."""
         return self
 
+    @property
+    def shared_norms(self) -> int:
+        """Norms over a width that tensor parallelism divides: ranks sum a 32-bit value of a token for each."""
+        return 0
+
     def partial_sums(self, hidden_size: int) -> tuple[int, ...]:  # noqa: ARG002 - as above
         """Widths of what tensor-parallel ranks sum inside the block, besides its output."""
         return ()

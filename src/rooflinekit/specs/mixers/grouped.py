@@ -92,6 +92,11 @@ class GroupedQueryAttention(MixerBase):
         return self.head_norm_parameters + self.heads * self.sinks
 
     @property
+    def shared_norms(self) -> int:
+        """Of queries and of keys, where they are normalised over all heads at once."""
+        return (1 if self.shares_kv else 2) if self.qk_norm == "full" else 0
+
+    @property
     def head_norm_parameters(self) -> int:
         """Weights of the query and key norms."""
         if self.qk_norm is None:
