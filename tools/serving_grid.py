@@ -20,6 +20,7 @@ from rich.progress import track
 
 from rooflinekit.calibration import grid
 from rooflinekit.reports.grid_plot import grid_figure
+from rooflinekit.serving.serve import MOST_UTILISATION
 
 ROOT = Path(__file__).parents[1]
 PAGE, PICTURE = ROOT / "docs/serving_closed_form.md", ROOT / "docs/images/serving_grid.png"
@@ -55,8 +56,9 @@ def simulated(workers: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _one(cell: grid.Workload) -> dict[str, float]:
-    return grid.figures(cell, "simulation")
+def _one(cell: grid.Workload) -> dict[str, float | bool]:
+    found = grid.figures(cell, "simulation")
+    return {name: found[name] for name in grid.FIGURES}
 
 
 def block(table: pd.DataFrame) -> str:
@@ -73,9 +75,9 @@ def parts(table: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFr
         if how == "closed":
             yield (str(how), str(kind), "all"), rows
             continue
-        low = rows["utilisation"] < grid.MOST_UTILISATION
-        yield (str(how), str(kind), f"under {grid.MOST_UTILISATION:g}"), rows[low]
-        yield (str(how), str(kind), f"{grid.MOST_UTILISATION:g} and more"), rows[~low]
+        low = rows["utilisation"] < MOST_UTILISATION
+        yield (str(how), str(kind), f"under {MOST_UTILISATION:g}"), rows[low]
+        yield (str(how), str(kind), f"{MOST_UTILISATION:g} and more"), rows[~low]
 
 
 def _line(how: str, kind: str, load: str, rows: pd.DataFrame) -> str:

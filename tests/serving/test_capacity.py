@@ -215,6 +215,18 @@ def test_everything_is_per_gpu():
     # capacity's own argument does the same
     again = capacity(rk.Deployment("llama-3.1-8b", "h100-sxm"), engine="vllm-0.12", tensor_parallel=4)
     assert again.kv_tokens == four.kv_tokens
+    # 32 layers of two KV heads, 2 x 2 x 128 x 2 bytes each: pages of 16 such tokens in the pool of one GPU
+    assert four.kv_tokens == four.pool_bytes // (16 * 32_768) * 16
+    assert four.requests(1600) == four.kv_tokens / 1600
+
+
+def test_every_gpu_has_a_peak_of_its_own():
+    """Mistake 21: of each of 26,952 tokens more all 4 GPUs hold 1.7 x (4,096 + 28,672 / 4) x 2 bytes, not a fourth."""
+    small, large = (
+        held("llama-3.1-8b", engine="vllm-0.12", tensor_parallel=4, max_num_batched_tokens=budget, max_num_seqs=64)
+        for budget in (2048, 29_000)
+    )
+    assert small.pool_bytes - large.pool_bytes == pytest.approx(26_952 * 1.7 * (4096 + 7168) * 2)
 
 
 # ---- terms

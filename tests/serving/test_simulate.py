@@ -199,6 +199,15 @@ def test_a_queue_forms():
     assert served.time_to_first_token_s.largest == pytest.approx(whole + first, rel=1e-9)
 
 
+def test_a_first_token_counts_from_the_arrival():
+    """Mistake 27: who comes in the middle of another's prefill waits for its second half, then for its own."""
+    alone_s = DENSE.step((8192, 0, 1), busy_s=LOADED).time_s
+    rows = (Request(0.0, 8192.0, 1.0), Request(alone_s / 2, 8192.0, 1.0))
+    served = simulate(DENSE, Trace("two", rows), engine=BARE)
+    assert served.time_to_first_token_s.largest == pytest.approx(1.5 * alone_s, rel=1e-9)
+    assert served.time_to_first_token_s.mean == pytest.approx(1.25 * alone_s, rel=1e-9)
+
+
 def test_seldom_looks_delay_only_what_comes_while_others_run():
     """An idle engine takes a request at once, even where a busy one looks every tenth step."""
     rows = (Request(0.0, 1000.0, 2.0), Request(1000.0, 1000.0, 2.0))

@@ -8,7 +8,7 @@ from rooflinekit.serving.arrivals import Lengths
 from rooflinekit.serving.engine import load_engine
 from rooflinekit.serving.loaded_steps import Load, Model
 from rooflinekit.serving.simulate import rules_of
-from rooflinekit.serving.steady_state import closed_form
+from rooflinekit.serving.steady_state import closed_form, first_token_percentile
 
 DENSE = rk.Deployment("llama-3.1-8b", "h100-sxm")
 LOADED = float("inf")
@@ -46,6 +46,25 @@ def test_a_rate_of_nearly_nothing():
     found = closed_form(model_of(BARE), load(1000, 101, rate=1e-6))
     assert found.time_to_first_token_s[0] == pytest.approx(DENSE.step((1000, 0, 1), busy_s=LOADED).time_s, rel=0.01)
     assert found.time_per_output_token_s[0] == pytest.approx(DENSE.step((1, 1050.5, 1), busy_s=LOADED).time_s, rel=2e-3)
+
+
+@pytest.mark.parametrize("prompt", [8192, 16_384])
+def test_a_first_token_under_load_waits(prompt):
+    """Mistake 27: answers of one token, prompts of one and of two whole steps: a queue at half of what it takes."""
+    alone_s = DENSE.chunked_prefill(prompt, token_budget=8192, busy_s=LOADED).time_s
+    model = model_of(BARE.with_(request_host_s=0.05))
+    found = closed_form(model, load(prompt, 1, rate=0.5 / alone_s))
+    assert found.time_to_first_token_s[0] == pytest.approx(0.05 + 1.5 * alone_s, rel=1e-3)
+    # equal services: a wait above t has the chance 0.66 exp(-1.256 t / s), so that 99 of 100 wait less than 3.34 s
+    late_s = first_token_percentile(model, found, 99.0)[0]
+    assert late_s == pytest.approx(0.05 + (3.34 + 1) * alone_s, rel=0.15)
+
+
+def test_requests_that_start_together_wait_for_each_other():
+    """Mistake 27, of a closed run: eight prompts of a whole step each have their tokens after 1 to 8 of them."""
+    alone_s = DENSE.step((8192, 0, 1), busy_s=LOADED).time_s
+    found = closed_form(model_of(BARE), load(8192, 1, concurrency=8, requests=8))
+    assert found.time_to_first_token_s[0] == pytest.approx(4.5 * alone_s, rel=1e-3)
 
 
 def test_littles_law():

@@ -20,6 +20,7 @@ from rooflinekit.calibration.entries import (
     none,
 )
 from rooflinekit.calibration.fit import shipped_fallbacks
+from rooflinekit.calibration.grid import grid_frames
 from rooflinekit.calibration.observations import Observations
 from rooflinekit.calibration.references import (
     gb10_totals,
@@ -254,8 +255,13 @@ def _served(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: FBT001 - as above
     yield from served_frames(fitted=not ablate)
 
 
+def _closed_form(ablate: bool) -> Iterator[pd.DataFrame]:  # noqa: ARG001, FBT001 - as above
+    """Compare the closed form with stored simulations: measured is simulated."""
+    yield from grid_frames()
+
+
 #: Sets whose predictions carry no interval.
-WITHOUT_INTERVALS = frozenset({"collectives", "served"})
+WITHOUT_INTERVALS = frozenset({"collectives", "served", "closed-form"})
 SETS: Mapping[str, ReferenceSet] = {
     one.name: one
     for one in (
@@ -297,6 +303,9 @@ SETS: Mapping[str, ReferenceSet] = {
             "closed runs of a public client, H100 to B300",
             "each model: host times of the engine's other models, or none",
             _served,
+        ),
+        ReferenceSet(
+            "closed-form", "300 simulated workloads, Llama-3.1-8B on H100", "nothing fitted on them", _closed_form
         ),
     )
 }

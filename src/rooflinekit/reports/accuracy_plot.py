@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from rooflinekit import units
 from rooflinekit.calibration.references import rate_table
 from rooflinekit.reports.drawing import COLOURS, GREY, SMALL, log_axes, new_figure, tick_by
-from rooflinekit.reports.validation import words
+from rooflinekit.reports.reasons import words
 from rooflinekit.specs.catalog import load_device
 
 #: Sets whose rows are whole passes, each predicted by constants that have not seen it.

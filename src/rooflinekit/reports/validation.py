@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rooflinekit.calibration.spreads import LEAST, REACH, judged_kernels
+from rooflinekit.reports.reasons import reasons, words
 
 Records = list[dict[str, Any]]
 
@@ -73,11 +74,16 @@ TARGETS = (
     Target(("served",),         "TTFT, mixtures",              0.30,   0.65),
     Target(("served",),         "TPOT, beyond the pool",       0.10,   0.25),
     Target(("served",),         "TTFT, beyond the pool",       0.15,   0.35),
+    Target(("closed-form",),    "TPOT, the same client",       0.01,   0.02),
+    Target(("closed-form",),    "mean TTFT, the same client",  0.08,   0.15),
+    Target(("closed-form",),    "mean TTFT, open",             0.10),
+    Target(("closed-form",),    "p99 TTFT, open",              0.25),
 )
 #: Kernel classes of the GB10 trace, in its order -> row of the published table that holds its tolerance.
 GB10_CLASSES = {
     "gate/up products": "prefill-gate-up-time", "other products": "prefill-other-gemm-time",
-    "activation": "prefill-silu-time", "prefill attention": "prefill-attention-time", "add and norm": "prefill-norm-time",
+    "activation": "prefill-silu-time", "prefill attention": "prefill-attention-time",
+    "add and norm": "prefill-norm-time",
     "first matrix-vector kernel": "decode-gemv-73-class", "second matrix-vector kernel": "decode-gemv-72-class",
     "decode attention": "decode-attention-time",
 }
@@ -88,8 +94,10 @@ def load_set(name: str, *, ablate: bool = False) -> pd.DataFrame | None:
     """Predict a set; None where nothing of it is left without whole steps and phases among the fits."""
     from rooflinekit.calibration.validate import SETS, predictions  # noqa: PLC0415 - reads every reference
 
-    if ablate and name in SETS and next(iter(SETS[name].predict(True)), None) is None:  # noqa: FBT003 - its one argument
-        return None
+    if ablate and name in SETS:
+        first = next(iter(SETS[name].predict(True)), None)  # noqa: FBT003 - its one argument
+        if first is None:
+            return None
     frame = predictions(name, ablate=ablate).copy()
     if name == "gb10-trace":  # its rows of classes bear no name
         frame.loc[frame["tier"] == "own classes", "op"] = list(GB10_CLASSES)
@@ -97,11 +105,6 @@ def load_set(name: str, *, ablate: bool = False) -> pd.DataFrame | None:
 
 
 # ---- parts of a set
-
-
-def words(column: pd.Series) -> "pd.Series[str]":
-    """Give a column of names, nothing where there is none."""
-    return column.astype(object).fillna("").astype(str)
 
 
 def with_parts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -232,84 +235,7 @@ def pooled_coverage(frames: Iterable[pd.DataFrame]) -> float:
     return float((np.abs(rows["log_error"]) <= REACH * rows["log_std"]).mean())
 
 
-# ---- the worst rows, and why
-
-
-class Reason(NamedTuple):
-    """Why rows miss: a condition in the columns of a frame, and one line on it."""
-
-    where: str
-    why: str
-
-
-_LLAMA = "engine.str.startswith('llama.cpp')"
-_WHOLE = "set.isin(['h200-steps', 'h200-mixed-steps', 'h200-fp8-steps'])"
-_NARROW = "model.isin(['qwen3-0.6b', 'qwen3-1.7b', 'llama-3.2-1b'])"
-# fmt: off
-# ruff: noqa: E501 - a rule of the table is one line and its reason another
-#: The first condition that holds gives a row its reason; all were found by looking into the rows.
-REASONS = (
-    Reason("abs(log_error) < 0.05", "within 5%: no cause sought"),
-    Reason("set == 'gb10-trace' and op.str.contains('matrix-vector')",
-           "two kernels for one law: they run at 225 and 165 GB/s, one constant serves both"),
-    Reason(f"{_WHOLE} and mixture and phase == 'prefill'", "the mixture's law lies 8-20% above its own kernel rows where experts turn from memory to compute"),
-    Reason(f"{_WHOLE} and {_NARROW}", "a model of 1B: pauses and small kernels are most of a step, and all models share them"),
-    Reason("set == 'h200-mixed-steps' and tokens >= 2048", "grows with the held context: the kernel table has no row of a chunk over a held context"),
-    Reason("set == 'h200-mixed-steps'", "a small chunk beside decoding sequences is slower than the sum of its kernels: cause not found"),
-    Reason("set == 'h200-tensor-parallel' and phase == 'decode'",
-           "the one-shot all-reduce saves 3 us a launch alone and 1 us or less in these steps: the GPUs wait for each other (inferred)"),
-    Reason("set == 'h200-llama.cpp' and phase == 'prefill' and batch == 1 and tokens == 512", "the first prompt of a run of the bench: its warm-up is inside"),
-    Reason("set == 'h200-llama.cpp' and phase == 'prefill' and tokens <= 64", "a prompt of a few tokens runs other kernels than a long one"),
-    Reason("set == 'h200-llama.cpp' and phase == 'decode' and batch == 1", "one rate serves steps of one and of many sequences: the kernels of batches pull it down"),
-    Reason("device == 'b200-sxm' and id.str.startswith('MR8') and phase == 'prefill'",
-           "in this source the B200 lags its datasheet: slower than the H100 at short prompts (a fixed cost of about 10 ms), 1.1-1.4 times as fast at long ones"),
-    Reason("engine == 'mistral.rs' and phase == 'prefill' and not weights.isin(['', 'bf16', 'fp16'])",
-           "unpacks to 16 bits and calls cuBLAS, or not, by device: its rate does not follow from other devices"),
-    Reason("model.str.startswith('gemma-4')", "heads of 512: no flash kernel takes them, engines fall back"),
-    Reason(f"tier == 'no other device' and {_LLAMA} and id.str.startswith('LHL') and phase == 'prefill' and engine == 'llama.cpp-rocm' and tokens <= 256",
-           "no other device to fit on; HIP changes kernels near 64 tokens"),
-    Reason("tier == 'no other device' and id.str.startswith('LHL') and engine == 'llama.cpp-vulkan'",
-           "no other device to fit on; probably AMDVLK, slower than RADV (inferred by the source)"),
-    Reason("tier == 'no other device'", "no other device of the vendor runs the engine: the constants that a fit begins with"),
-    Reason(f"{_LLAMA} and id.str.startswith('XJD') and phase == 'prefill' and tokens >= 4096",
-           "build of May 2024 before flash attention, at a long prompt"),
-    Reason(f"{_LLAMA} and phase == 'prefill' and device.isin(['rtx-6000-ada', 'rtx-5000-ada', 'l40s', 'a40'])",
-           "power limit of a workstation card"),
-    Reason(f"{_LLAMA} and phase == 'prefill' and weights == 'fp16' and device.str.contains('rtx-[34]0')",
-           "FP16 products accumulate in FP16, at up to twice the rate of the datasheet's BF16, not alike on all cards"),
-    Reason(f"{_LLAMA} and phase == 'prefill' and batch > 1 and tokens < 2048",
-           "prompts of a batch share a micro-batch of 2,048: read here as one after another, each reads the weights"),
-    Reason(f"{_LLAMA} and phase == 'prefill' and tokens <= 64", "kernel switch between matrix-vector and matrix kernels at small prompts"),
-    Reason(f"{_LLAMA} and phase == 'decode' and mixture and batch >= 16", "experts are chosen less evenly than at random, fewer are read (source)"),
-    Reason(f"{_LLAMA} and phase == 'decode' and batch >= 2 and batch <= 8", "switches between matrix-vector and matrix kernels at batch 2-8"),
-    Reason("op == 'attention' and device.str.startswith('a100') and phase == 'decode' and batch <= 4", "vLLM 0.14 does not split the KV cache over the GPU at few sequences"),
-    Reason("device == 'arc-pro-b60' and op == 'attention' and phase == 'decode' and batch <= 64",
-           "vLLM 0.20 on Xe2 leaves bandwidth unused where sequences times KV heads are few: no split of the KV cache"),
-    Reason("device == 'arc-pro-b60' and op == 'attention' and phase == 'prefill' and batch == 8 and tokens == 512",
-           "one row of the table, ten times slower than its neighbours (4 heads of 128)"),
-    Reason("engine == 'autoawq'", "two kernels under one entry: GEMM shares weights among sequences, GEMV does not (notes of the source)"),
-    Reason("device == 'h100-sxm-80gb' and weights == 'fp8' and op == 'product' and tokens > 64 and tokens % 16 != 0",
-           "row counts that are no multiple of 16 run slower FP8 kernels"),
-    Reason("device == 'gb200' and weights == 'bf16' and op == 'product'", "vLLM 0.24 differs from other engines on the same GPU by 9-19% in the source, most at many rows"),
-    Reason("op == 'attention' and kv_cache == 'fp8' and device.str.contains('h100|h200|h20')", "an FP8 cache is read at half rate on Hopper"),
-    Reason("tier == 'universal'", "the only device of its generation in the tables: universal constants"),
-    Reason("op == 'product'", "cuBLAS or CUTLASS chose another kernel for this shape than for its neighbours"),
-)
-# fmt: on
-UNKNOWN = "not explained"
-
-
-def reasons(frame: pd.DataFrame) -> "pd.Series[str]":
-    """Give each row the reason of the first rule that it meets."""
-    names = ("set", "device", "engine", "model", "weights", "kv_cache", "op", "phase", "tier", "id")
-    facts = frame.assign(**{name: words(frame[name]) for name in names})
-    facts = facts.assign(
-        **{name: pd.to_numeric(frame[name]) for name in ("batch", "tokens")}, mixture=frame["mixture"].astype(bool)
-    )
-    found = pd.Series(UNKNOWN, index=frame.index, dtype=object)
-    for rule in reversed(REASONS):
-        found[facts.query(rule.where, engine="python").index] = rule.why
-    return found
+# ---- the worst rows
 
 
 def worst(frame: pd.DataFrame, count: int = 10, *, apart: bool = False) -> Records:
@@ -374,7 +300,8 @@ def _cell(name: str, value: Any) -> Any:  # noqa: ANN401 - any value of a table
 
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:.5rem 0 2rem;font-size:13px}th,td{padding:.2rem .6rem;border-bottom:1px solid #ddd}
+table{border-collapse:collapse;margin:.5rem 0 2rem;font-size:13px}
+th,td{padding:.2rem .6rem;border-bottom:1px solid #ddd}
 th{text-align:left;border-bottom:2px solid #888}td.n{text-align:right;font-variant-numeric:tabular-nums}
 img{max-width:100%}.missed{color:#a33}.reached{color:#060}"""
 
@@ -385,7 +312,8 @@ def html_page(title: str, sections: Iterable[tuple[str, Sequence[Mapping[str, An
     image = f'<img alt="measured against predicted times" src="data:image/png;base64,{drawn}">' if drawn else ""
     tables = "".join(f"<h2>{escape(heading)}</h2>{_html_table(rows)}" for heading, rows in sections)
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body><h1>{escape(title)}</h1>{image}{tables}</body></html>\n'
+    body = f"<body><h1>{escape(title)}</h1>{image}{tables}</body>"
+    return f'<!doctype html><html lang="en"><head>{head}</head>{body}</html>\n'
 
 
 def _html_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -137,14 +137,14 @@ class Model:
         own = np.where(cases.new[:count] > 0, carried, 0.0).sum(axis=0)
         part = load.new_tokens / room
         steps = Steps(alone, own, own, carried.max(axis=0), chunks, full, part)
-        return steps._replace(added_s=self._added(load, steps, several, coming))
+        return steps._replace(added_s=self._added(steps, several, coming))
 
-    def _added(self, load: Load, steps: Steps, several: Values, coming: Coming) -> Values:
+    def _added(self, steps: Steps, several: Values, coming: Coming) -> Values:
         """Give what a prompt adds: alone in its steps, beside others that come, or in steps that are full."""
         if not self.mixed:
             return steps.own_s
         alone = np.maximum(steps.own_s - steps.chunks * steps.decode_s, 0.0)
-        together = self._together(load.new_tokens, several - steps.decode_s, coming)
+        together = self._together(steps, several, coming)
         whole = np.where(np.isfinite(together), np.maximum(together, 0.0), alone)
         full = np.minimum((steps.full_s - steps.decode_s) * steps.part_of_full, alone)
         shared = np.minimum(coming.mean * steps.chunks, 1.0) * self.chunked
@@ -191,13 +191,14 @@ class Model:
         cases = Cases(*(value[None, :] for value in (size, load.cached_tokens, together, np.ones_like(new))))
         return np.asarray(self._seconds(cases, _context(load), running / 2.0)[0])
 
-    def _together(self, new: Values, added: Values, coming: Coming) -> Values:
-        """Give what a prompt adds where several may come in one step.
+    def _together(self, steps: Steps, several: Values, coming: Coming) -> Values:
+        """Give what a prompt adds where several may come in one step; what does not fit fills others.
 
         The first one shares the read of the weights with the decoding sequences, the next ones are arithmetic.
         """
         count = np.arange(1.0, _TOGETHER + 1.0)[:, None]
-        chance = coming.chances(count) * (new * count <= self.rules.token_budget)
+        chance, filled = coming.chances(count), (steps.full_s - steps.decode_s) * steps.part_of_full
+        added = np.where(count * steps.part_of_full <= 1.0, several - steps.decode_s, count * filled)
         came = (chance * count).sum(axis=0)
         mean = np.divide((chance * added).sum(axis=0), came, out=np.full_like(came, np.nan), where=came > 0)
         return np.asarray(mean)

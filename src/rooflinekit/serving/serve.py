@@ -174,7 +174,7 @@ def serve(
     if plan.overloaded:
         return plan.overload()
     if method == "closed form" or (method == "auto" and not reason):
-        return plan.closed_form()
+        return plan.closed_form(reason)
     return plan.simulation(seed, progress, reason or "asked for")
 
 
@@ -278,8 +278,8 @@ class _Plan:
 
     # ---- answers
 
-    def closed_form(self) -> Serving:
-        """Answer by the closed form."""
+    def closed_form(self, outside: str = "") -> Serving:
+        """Answer by the closed form, and say where it was asked for outside its validity."""
         traffic = self.traffic
         if isinstance(traffic, Trace):
             message = "method='closed form' needs rates and lengths, not a trace: simulate it"
@@ -297,7 +297,7 @@ class _Plan:
             first, Latency(each, each, each, each), _gaps(step, each, mixed),
             Latency(cycle, *(part + (self.output - 1.0) * each for part in first[1:])),
             worst_gap_s=long, running=float(found.running[0]), mixed_share=mixed, requests_per_s=rate,
-            method="closed form",
+            method=f"closed form, outside its validity: {outside}" if outside else "closed form",
         )  # fmt: skip
 
     def _first(self, found: Found) -> Latency:
