@@ -1,6 +1,7 @@
 """The dial: how the token budget of a step trades time to first token for the gaps between tokens."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -122,9 +123,13 @@ def _served(
         return found
     pairs = zip(engines, found, simulated, strict=True)
     return [
-        one if done or one.overloaded else serve(deployment, engine=engine, method="simulation", **load)
+        one if done or one.overloaded else _beside(serve(deployment, engine=engine, method="simulation", **load))
         for engine, one, done in pairs
     ]
+
+
+def _beside(serving: Serving) -> Serving:
+    return replace(serving, method="simulation: beside budgets that need it")
 
 
 def gaps(

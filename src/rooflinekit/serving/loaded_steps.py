@@ -127,7 +127,8 @@ class Model:
     def steps(self, load: Load, running: Values, coming: Coming) -> Steps:
         """Time the steps at a running batch; a prompt goes through in chunks of what decoding leaves of the budget."""
         beside = _others(load, running) if self.mixed else np.zeros_like(running)
-        room = np.maximum(self.rules.token_budget - beside, 1.0) if self.rules.chunked else load.new_tokens
+        least = 1.0 if self.rules.chunked else load.new_tokens  # a prompt that is never cut runs whole in any step
+        room = np.maximum(self.rules.token_budget - beside, least)
         chunks = np.ceil(load.new_tokens / room)
         cases, count = self._cases(load, room, chunks), int(chunks.max())
         seconds = self._seconds(cases, _context(load), beside)

@@ -103,7 +103,7 @@ def closed_form(model: Model, load: Load) -> Found:
 def _clumps(model: Model, load: Load) -> Clumps:
     """Find how a closed run's prompts come: those that start together end together, as far apart as their lengths."""
     room = np.maximum(model.rules.token_budget - load.concurrency / 2.0, 1.0)
-    opening = load.concurrency * load.new_tokens / room  # steps, of so many prompts that none is left out
+    opening = np.ceil(load.concurrency * load.new_tokens / room)  # steps, of so many prompts that none is left out
     rounds = np.maximum(load.requests / load.concurrency - 1.0, 0.0) * np.linspace(0.0, 1.0, _STAND_FOR_ALL)[:, None]
     width = np.sqrt(opening**2 + 12.0 * load.output_std**2 * rounds)  # of an even spread with the same variance
     part = np.minimum(width / (load.answer_steps + 1.0), 1.0).mean(axis=0)
@@ -163,14 +163,22 @@ def _saturated(model: Model, load: Load, now: Found, running: Values) -> Found:
 def _closed_wait(model: Model, steps: Steps, at: tuple[Values, Clumps, Values], pack: Values) -> Wait:
     """Give the wait of a closed client's request, which starts when a step ends: it misses the next one at most."""
     prompts, clumps, mean = at
-    late, held = model.profile.request_host_s, _held_back_s(model, mean)
-    step = steps.decode_s + np.minimum(prompts, pack) * steps.added_s
-    rest = np.ceil(late / step) * step - late + held
+    held, share = _held_back_s(model, mean), -np.expm1(-prompts)
+    mixed_s = steps.decode_s + np.minimum(prompts / np.maximum(share, 1e-12), np.maximum(pack, 1.0)) * steps.added_s
+    rest = held + sum(
+        part * _rest_s(model, step_s) for part, step_s in ((1.0 - share, steps.decode_s), (share, mixed_s))
+    )
     busy = np.clip(prompts / pack, 0.0, 0.98)
     behind = busy / (2.0 * (1.0 - busy)) * steps.own_s * clumps.chance
     mean_s = rest + behind + prompts * (1.0 + held / mean) * steps.added_s
     left, rate = steps.own_s / (2.0 * (1.0 - busy)), prompts * clumps.part / mean
     return Wait(mean_s, mean, busy, left, prompts, rate, clumps.part)
+
+
+def _rest_s(model: Model, step_s: Values) -> Values:
+    """Give what is left of the steps that run while the host takes a request in."""
+    late = model.profile.request_host_s
+    return np.asarray(np.ceil(late / step_s) * step_s - late)
 
 
 def _held_back_s(model: Model, mean: Values) -> Values:
