@@ -46,7 +46,8 @@ def loads(points):
     closed = np.arange(points) % 2 == 1
     concurrency = np.where(closed, draw.integers(1, 128, points), np.nan)
     rate = np.where(closed, np.nan, draw.uniform(0.1, 1.0, points))
-    columns = (prompt, output, concurrency, rate, np.where(closed, 10 * concurrency, np.inf), np.zeros(points))
+    rounds = np.where(closed, 10 * concurrency, np.inf)
+    columns = (prompt, output, concurrency, rate, rounds, np.zeros(points), output * 0.06)
     return Load(*(np.asarray(column, dtype=np.float64) for column in columns))
 
 

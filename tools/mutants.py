@@ -394,8 +394,8 @@ MUTANTS = (
         "18",
         "re-reads forgotten by the closed form's chunks",
         f"{SERVING}/loaded_steps.py",
-        "[held + index * room, whole * held,",
-        "[held + 0.0 * index, whole * held,",
+        "[none, held + index * room, whole * held,",
+        "[none, held + 0.0 * index, whole * held,",
         (f"{STEADY}::test_a_first_token_under_load_waits",),
     ),
     Mutant(

@@ -31,6 +31,7 @@ def test_loads_are_parts_of_the_largest():
         ("open", "fixed", 0.7, True),
         ("open", "fixed", 0.85, False),
         ("open", "lognormal", 0.3, False),
+        ("closed", "lognormal", 0.3, True),
     ],
 )
 def test_validity_is_what_the_command_says(how, lengths, load, valid):

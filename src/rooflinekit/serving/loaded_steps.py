@@ -1,6 +1,7 @@
 """Steps of a loaded server, in closed form: of decoding alone, and what prompts add to those that carry them."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -105,6 +106,11 @@ class Model:
     profile: EngineProfile
     rules: Rules
 
+    @cached_property
+    def layers(self) -> Layers:
+        """What the host's times depend on."""
+        return Layers.of(self.deployment)
+
     @property
     def mixed(self) -> bool:
         """Whether prompts run beside decoding."""
@@ -131,11 +137,10 @@ class Model:
         room = np.maximum(self.rules.token_budget - beside, least)
         chunks = np.ceil(load.new_tokens / room)
         cases, count = self._cases(load, room, chunks), int(chunks.max())
-        seconds = self._seconds(cases, _context(load), beside)
-        carried, several, full = seconds[:count], seconds[count:-1], seconds[-1]
-        none = Cases(*(np.zeros((1, 1)) for _ in Cases._fields))
-        alone = self._seconds(none, _context(load), running)[0]
-        own = np.where(cases.new[:count] > 0, carried, 0.0).sum(axis=0)
+        rows = np.concatenate([running[None], np.broadcast_to(beside, (len(cases.new) - 1, beside.size))])
+        seconds = self._seconds(cases, _context(load), rows)
+        alone, carried, several, full = seconds[0], seconds[1 : 1 + count], seconds[1 + count : -1], seconds[-1]
+        own = np.where(cases.new[1 : 1 + count] > 0, carried, 0.0).sum(axis=0)
         part = load.new_tokens / room
         steps = Steps(alone, own, own, carried.max(axis=0), chunks, full, part)
         return steps._replace(added_s=self._added(steps, several, coming))
@@ -152,21 +157,17 @@ class Model:
         return np.where(steps.chunks == 1.0, whole, (1.0 - shared) * alone + shared * full)
 
     def _cases(self, load: Load, room: Values, chunks: Values) -> Cases:
-        """Lay out a step for each chunk of a prompt, some with several whole ones, and a full one."""
+        """Lay out a step without prompts, one for each chunk of a prompt, some with several whole ones, a full one."""
         new, held = load.new_tokens, load.cached_tokens
         index = np.arange(int(chunks.max()))[:, None]
         size = np.clip(new - index * room, 0.0, room)
         several = np.broadcast_to(np.arange(1.0, _TOGETHER + 1.0)[:, None], (_TOGETHER, new.size))
-        whole, pieces, piece = (
-            np.ones_like(several),
-            np.maximum(room / new, 1.0)[None, :],
-            np.minimum(room, new)[None, :],
-        )
+        none, whole, piece = np.zeros((1, new.size)), np.ones_like(several), np.minimum(room, new)[None, :]
         return Cases(
-            np.concatenate([size, whole * new, piece]),
-            np.concatenate([held + index * room, whole * held, held + (new - piece) / 2.0]),
-            np.concatenate([(size > 0) * 1.0, several, pieces]),
-            np.concatenate([(index == chunks - 1.0) * 1.0, whole, piece / new]),
+            np.concatenate([none, size, whole * new, piece]),
+            np.concatenate([none, held + index * room, whole * held, held + (new - piece) / 2.0]),
+            np.concatenate([none, (size > 0) * 1.0, several, np.maximum(room / new, 1.0)[None, :]]),
+            np.concatenate([none, (index == chunks - 1.0) * 1.0, whole, piece / new]),
         )
 
     def _seconds(self, cases: Cases, context: Values, beside: Values) -> Values:
@@ -180,7 +181,7 @@ class Model:
         timing = self.deployment.timing
         seconds = timing.total_s(features(timing.plan.features, whole), _LOADED).reshape(shape)
         return with_host_s(
-            self.profile, seconds, Layers.of(self.deployment), sequences=beside + cases.prompts,
+            self.profile, seconds, self.layers, sequences=beside + cases.prompts,
             prompts=np.broadcast_to(cases.prompts, shape), tokens=cases.new * cases.prompts + beside,
         )  # fmt: skip
 

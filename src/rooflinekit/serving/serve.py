@@ -268,8 +268,8 @@ class _Plan:
             return "a trace"
         if traffic.in_flight is not None and traffic.in_flight > min(self.pool, self.rules.most_sequences):
             return "more requests than run at once"
-        if "lognormal" in (traffic.prompt_tokens.kind, traffic.output_tokens.kind):
-            return "log-normal lengths"
+        if traffic.in_flight is None and "lognormal" in (traffic.prompt_tokens.kind, traffic.output_tokens.kind):
+            return "log-normal lengths that come at a rate"
         if isinstance(traffic.arrivals, Open) and traffic.arrivals.burstiness != 1.0:
             return "arrivals in bursts"
         if self.rate is not None and self.rate > MOST_UTILISATION * self.most:

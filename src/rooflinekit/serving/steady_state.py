@@ -1,7 +1,8 @@
 """Steady state: time per output token and time to first token under load, in closed form, for many points at once."""
 
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from rooflinekit.serving.loaded_steps import Coming, Load, Model, Steps
 
 Values = NDArray[np.float64]
+Several = TypeVar("Several", "Coming", "Wait")
 _ROUNDS, _DAMPING, _SETTLED = 40, 0.7, 1e-4
 #: Rounds of a closed run that stand for all, and turns of what is found within a round.
 _STAND_FOR_ALL, _TURNS = 10, 8
@@ -111,22 +113,32 @@ def _clumps(model: Model, load: Load) -> Clumps:
     return Clumps(*(np.where(load.closed, value, 1.0) for value in (part, chance)))
 
 
+def _either(load: Load, closed: Callable[[], Several], opened: Callable[[], Several]) -> Several:
+    """Take each point's own of two answers, and work out only what some point needs."""
+    if load.closed.all() or not load.closed.any():
+        return closed() if load.closed.all() else opened()
+    one, other = closed(), opened()
+    return type(one)(*(np.where(load.closed, *pair) for pair in zip(one, other, strict=True)))
+
+
 def _coming(load: Load, running: Values, clumps: Clumps, now: Found) -> Coming:
     """Give the prompts that come during a step: of a closed run one whenever another answer ends."""
-    others = 1.0 - 1.0 / np.maximum(load.concurrency, 1.0)
-    closed = others * running / load.answer_steps / clumps.part
-    opened = _at_random(load.rate_per_s, now.steps.decode_s, now.time_per_output_token_s)
-    ways = zip((closed, closed, np.zeros_like(closed)), opened, strict=True)
-    return Coming(*(np.where(load.closed, *pair) for pair in ways))
+
+    def closed() -> Coming:
+        others = 1.0 - 1.0 / np.maximum(load.concurrency, 1.0)
+        mean = others * running / load.answer_steps / clumps.part
+        return Coming(mean, mean, np.zeros_like(mean))
+
+    return _either(load, closed, lambda: _at_random(load.rate_per_s, now.steps.decode_s, now.time_per_output_token_s))
 
 
-def _at_random(rate_per_s: Values, decode_s: Values, mean_s: Values) -> tuple[Values, Values, Values]:
+def _at_random(rate_per_s: Values, decode_s: Values, mean_s: Values) -> Coming:
     """Give what comes at a rate: more of it during a long step, so that one with prompts is followed by another."""
     share = -np.expm1(-rate_per_s * mean_s)
     for _ in range(_TURNS):
         mixed_s = np.maximum((mean_s - (1.0 - share) * decode_s) / np.maximum(share, 1e-12), decode_s)
         share = -(1.0 - share) * np.expm1(-rate_per_s * decode_s) - share * np.expm1(-rate_per_s * mixed_s)
-    return rate_per_s * decode_s, rate_per_s * mixed_s, share
+    return Coming(rate_per_s * decode_s, rate_per_s * mixed_s, share)
 
 
 # ---- times at a running batch
@@ -141,8 +153,11 @@ def _settle(model: Model, load: Load, steps: Steps, at: tuple[Coming, Clumps, Va
     mean = np.where(load.closed, closed, steps.decode_s / slack)
     prompts = np.where(load.closed, coming.mean * clumps.part, load.rate_per_s * mean)
     pack = model.pack(load)
-    ways = _closed_wait(model, steps, (coming.mean, clumps, mean), pack), _wait(steps, prompts, mean, pack, running)
-    wait = Wait(*(np.where(load.closed, *pair) for pair in zip(*ways, strict=True)))
+    wait = _either(
+        load,
+        lambda: _closed_wait(model, steps, (coming.mean, clumps, mean), pack),
+        lambda: _wait(steps, prompts, mean, pack, running),
+    )
     first = model.profile.request_host_s + wait.mean_s + steps.own_s
     return Found(running, mean, first, prompts, steps, coming, wait)
 
