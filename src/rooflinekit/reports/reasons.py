@@ -73,7 +73,7 @@ REASONS = (
     Reason("set == 'collectives' and engine == 'own_kernel'", "kernels of a few microseconds: their latency differs by version and by who waits for whom"),
     Reason("set == 'collectives' and device.str.startswith('rtx-pro')", "over PCIe the library changes protocol near half a megabyte; one latency and one rate serve all sizes"),
     Reason("set == 'collectives'", "the library changes protocol at this size"),
-    Reason("set == 'served' and id == 's0141'", "four attention groups share 2,048 requests: the simulation puts them behind one queue each, the measured run hardly waits"),
+    Reason("set == 'served' and id == 's0141'", "by our count the pool holds a part of the 2,048 requests; the measured run hardly waits"),
     Reason("set == 'served' and engine == 'tensorrt-llm' and model == 'deepseek-v3'", "its prefill takes several times what any law gives, at every length: release candidates of 2025 (inferred)"),
     Reason("set == 'served' and engine == 'sglang'", "17 rows of one model: no other tells the host's time, and none of its kernels are in the tables"),
     Reason("set == 'served' and phase.str.startswith('TTFT') and batch >= 32 and measured_s > 3 * predicted_s", "the pool was full (noted in the source, or seen in the time): by our count the requests fit"),

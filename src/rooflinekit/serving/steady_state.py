@@ -11,7 +11,8 @@ from rooflinekit.serving.loaded_steps import Coming, Load, Model, Steps
 
 Values = NDArray[np.float64]
 Several = TypeVar("Several", "Coming", "Wait")
-_ROUNDS, _DAMPING, _SETTLED = 40, 0.7, 1e-4
+#: Turns of the iteration, the first ones taken whole, those that are needed where a prompt changes its chunks damped.
+_ROUNDS, _UNDAMPED, _DAMPING, _SETTLED = 40, 6, 0.7, 1e-4
 #: Rounds of a closed run that stand for all, and turns of what is found within a round.
 _STAND_FOR_ALL, _TURNS = 10, 8
 
@@ -83,7 +84,7 @@ def closed_form(model: Model, load: Load) -> Found:
     nothing = np.zeros_like(running)
     coming = Coming(nothing, nothing, nothing)
     now = _settle(model, load, model.steps(load, running, coming), (coming, clumps, running))
-    for _ in range(_ROUNDS):
+    for turn in range(_ROUNDS):
         before = running
         coming = _coming(load, running, clumps, now)
         now = _settle(model, load, model.steps(load, running, coming), (coming, clumps, running))
@@ -91,7 +92,8 @@ def closed_form(model: Model, load: Load) -> Found:
         flow = np.where(load.closed, load.concurrency / (now.time_to_first_token_s + aim), load.rate_per_s)
         seen = flow * aim + np.where(load.closed, 0.0, 1.0)  # one that decodes sees itself beside what comes at random
         most = np.minimum(np.where(load.closed, model.fed(load), np.inf), model.rules.most_sequences)
-        running = (1.0 - _DAMPING) * running + _DAMPING * np.minimum(seen, most)
+        step = 1.0 if turn < _UNDAMPED else _DAMPING
+        running = (1.0 - step) * running + step * np.minimum(seen, most)
         if np.max(np.abs(running / before - 1.0)) < _SETTLED:
             break
     now = _saturated(model, load, now, running)
