@@ -30,6 +30,11 @@ from rooflinekit.testing.published import load_section
 ROOT = Path(__file__).parents[1]
 PAGE, PICTURE, README = ROOT / "docs/accuracy.md", ROOT / "docs/images/accuracy.png", ROOT / "README.md"
 BEGIN, END = "<!-- accuracy: made by tools/accuracy.py -->", "<!-- accuracy: end -->"
+#: Of the serving room, what predicts a served row: not what asks it about prices, limits or changes.
+SERVING = (
+    "arrivals", "capacity", "engine", "host", "loaded_steps", "pages", "pool", "profile_files", "room", "scheduler", "serve",
+    "share", "simulate", "steady_state", "step_timer",
+)  # fmt: skip
 #: What the page depends on.
 INPUTS = (
     "src/rooflinekit/references/**/*.csv",
@@ -38,8 +43,8 @@ INPUTS = (
     "src/rooflinekit/operators/**/*.py",
     "src/rooflinekit/roofline/**/*.py",
     "src/rooflinekit/calibration/**/*.py",
-    "src/rooflinekit/serving/**/*.py",
-    "src/rooflinekit/serving/**/*.yaml",
+    "src/rooflinekit/serving/profiles/*.yaml",
+    *(f"src/rooflinekit/serving/{name}.py" for name in SERVING),
 )
 #: Sets as the tables of targets call them.
 NAMES = {

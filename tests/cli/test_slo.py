@@ -22,7 +22,7 @@ def test_the_largest_rate(rooflinekit):
     told = lines(rooflinekit(f"{LINE} --tpot 15ms --ttft 1s:p99 --usd-per-hour 2"))
     objective = rk.Objective(time_per_output_token_s=0.015, time_to_first_token_s=(1.0, "p99"))
     found = rk.max_rate(SERVER, objective, **LOAD)
-    assert told[0] == "objective: p99 time to first token up to 1.00 s, p90 time per output token up to 15.0 ms"
+    assert told[0] == "objective: p99 time to first token up to 1.00 s, mean time per output token up to 15.0 ms"
     assert told[1] == (
         f"it keeps the objective up to {found.rate_per_s:.3g} requests/s (to 1%); above that {found.limited_by}"
     )
@@ -45,7 +45,7 @@ def test_figures_for_programs(rooflinekit):
     result = rooflinekit(f"{LINE} --tpot 0.015 --usd-per-hour 2 --format json")
     rows = {(row["part"], row["item"], row["quantity"]): row["value"] for row in json.loads(result.stdout)}
     found = rk.max_rate(SERVER, rk.Objective(time_per_output_token_s=0.015), **LOAD)
-    assert rows["objective", "p90 time per output token up to 15.0 ms", "max_requests_per_s"] == found.rate_per_s
+    assert rows["objective", "mean time per output token up to 15.0 ms", "max_requests_per_s"] == found.rate_per_s
     priced = rk.cost(SERVER, usd_per_hour=2.0, rate_per_s=found.rate_per_s, **LOAD)
     assert rows["cost", "output", "usd_per_million"] == priced.usd_per_million.output
     assert "it keeps the objective up to" in result.stderr
@@ -57,10 +57,10 @@ def test_the_fewest_gpus(rooflinekit):
     fleets = rk.min_gpus(
         "llama-3.1-8b", "h100-sxm", 30, rk.Objective(time_per_output_token_s=0.020), gpus_each=(1, 2, 3), **LOAD
     )
-    assert told[0] == "llama-3.1-8b on h100-sxm-80gb at 30 requests/s: p90 time per output token up to 20.0 ms"
+    assert told[0] == "llama-3.1-8b on h100-sxm-80gb at 30 requests/s: mean time per output token up to 20.0 ms"
     assert told[3].split()[:2] == ["one", "device"]
     assert int(told[3].split()[2]) == fleets.gpus
-    assert "p90 time per" in told[3]
+    assert "mean time per" in told[3]
     assert "the limit" not in told[3]
     assert any(line.startswith(f"fewest: {fleets.gpus} GPUs: ") for line in told)
     assert any(line.startswith("note: TP3: ") and "does not divide" in line for line in told)
@@ -79,8 +79,8 @@ def test_no_fleet(rooflinekit, form):
     result = rooflinekit(f"{LINE} --ttft 1ms --rate 3 --gpus-each 1,2 --format {form}")
     assert result.exit_code == 0
     told = result.stdout if form == "table" else result.stderr
-    assert "no layout keeps the objective: p90 time to first token up to 1.00 ms" in told
-    assert "note: TP2: p90 time to first token is " in told
+    assert "no layout keeps the objective: mean time to first token up to 1.00 ms" in told
+    assert "note: TP2: mean time to first token is " in told
     assert form == "table" or json.loads(result.stdout) == []
 
 
@@ -90,7 +90,7 @@ DEVICES = "--tpot 25ms --usd-per-hour 2.5 --instead a100-sxm-80gb=1.3,h200-sxm,r
 def test_which_device(rooflinekit):
     """A row a device that serves, the cheapest first; a price that nobody knows and a card too small are notes."""
     told = lines(rooflinekit(f"{LINE} {DEVICES}"))
-    title = "llama-3.1-8b: p90 time per output token up to 25.0 ms; dollars of a million tokens (1M)"
+    title = "llama-3.1-8b: mean time per output token up to 25.0 ms; dollars of a million tokens (1M)"
     assert told[0] == title
     assert [line.split()[0] for line in told[3:6]] == ["h100-sxm-80gb", "a100-sxm-80gb", "h200-sxm"]
     assert told[5].split()[2:5] == ["-"] * 3
@@ -115,7 +115,7 @@ def test_devices_for_programs(rooflinekit):
 def test_no_device(rooflinekit):
     """None keeps it: each with what one request alone takes."""
     told = lines(rooflinekit(f"{LINE} --ttft 1ms --instead h200-sxm=3"))
-    assert told[0] == "no device keeps the objective: p90 time to first token up to 1.00 ms"
+    assert told[0] == "no device keeps the objective: mean time to first token up to 1.00 ms"
     assert [line.split(":")[1].strip() for line in told[1:]] == ["h100-sxm-80gb", "h200-sxm"]
 
 

@@ -52,7 +52,7 @@ def test_the_budget_figure_draws_the_table():
     drawn = {line.get_label(): line.get_ydata() for line in (*upper.lines, *lower.lines)}
     for start, column in (
         ("TTFT, mean", "ttft_mean_s"),
-        ("worst gap: a step", "worst_gap_s"),
+        ("worst gap: the largest", "worst_gap_s"),
         ("ITL, mean", "itl_mean_s"),
     ):
         (found,) = (values for label, values in drawn.items() if label.startswith(start))

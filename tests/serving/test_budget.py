@@ -8,7 +8,7 @@ import rooflinekit as rk
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.serving.budget import Ledger, ledger
 
-SERVER = rk.Deployment("llama-3.1-8b", "l40s")
+SERVER = rk.Deployment("llama-3.1-8b", "l40s", engine="llama.cpp")
 QUIET = rk.load_engine("vllm", prefill_step_host_s=0, eager_layer_s=0, request_host_s=0)
 SIZES = {"prompt_tokens": 1500, "output_tokens": 20}
 

@@ -62,7 +62,7 @@ def test_an_objective_that_none_keeps():
     """No best one, and the reason is what one request alone takes."""
     none = rk.candidates("llama-3.1-8b", {"h100-sxm": 2}, rk.Objective(time_to_first_token_s=0.001), **LOAD)
     assert none.best is None
-    assert none.options[0].reason.startswith("p90 time to first token is ")
+    assert none.options[0].reason.startswith("mean time to first token is ")
 
 
 def test_bad_input():

@@ -86,7 +86,7 @@ def test_a_cached_token_costs_less_than_one_that_is_read():
 def test_output_costs_more_than_input():
     """The texts' rule of thumb, several times as much."""
     usd = priced().usd_per_million
-    assert 4 < usd.output / usd.input < 30
+    assert 4 < usd.output / usd.input < 40
 
 
 def test_a_fuller_server_is_cheaper():
@@ -120,7 +120,7 @@ def test_no_cost_where_the_objective_is_missed():
     found = priced(objective=rk.Objective(time_to_first_token_s=0.05))
     assert found.usd_per_million is None
     assert found.usd_per_request is None
-    assert repr(found).startswith("cost undefined: the objective is missed: p90 time to first token is ")
+    assert repr(found).startswith("cost undefined: the objective is missed: mean time to first token is ")
     assert priced(objective=rk.Objective(time_to_first_token_s=5)).usd_per_million is not None
 
 

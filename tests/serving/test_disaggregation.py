@@ -52,7 +52,7 @@ def test_both_arrangements_by_hand():
     assert together.time_to_first_token_s == served.time_to_first_token_s.mean
     assert together.most_requests_per_s == 2 * served.most_requests_per_s
     held = gaps(served.deployment, served.engine, 4000, 200, batch=served.running)
-    assert together.worst_gap_s == held.chunked_s > 3 * split.worst_gap_s
+    assert together.worst_gap_s == max(held.chunked_s, served.worst_gap_s) > 3 * split.worst_gap_s
 
 
 def test_the_split_carries_what_its_narrowest_part_does():

@@ -77,7 +77,7 @@ def test_an_objective_that_no_layout_keeps():
     )
     assert (asked.best, asked.gpus) == (None, None)
     assert repr(asked).startswith(
-        "no layout keeps p90 time to first token up to 1.00 ms: one device: p90 time to first"
+        "no layout keeps mean time to first token up to 1.00 ms: one device: mean time to first"
     )
     assert asked.table()["gpus"].isna().all()
 

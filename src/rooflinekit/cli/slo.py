@@ -32,7 +32,7 @@ def slo(
     each: Annotated[str | None, _limit("--tpot", "time per output token")] = None,
     gap: Annotated[str | None, _limit("--itl", "inter-token latency")] = None,
     whole: Annotated[str | None, _limit("--e2e", "whole request")] = None,
-    statistic: options.Statistic = "p90",
+    statistic: options.Statistic = "mean",
     rate: options.Rate = None,
     gpus_each: Annotated[
         str, typer.Option("--gpus-each", metavar="LIST", help="GPUs of one server that are tried with --rate.")

@@ -118,7 +118,8 @@ def split_remarks(found: Disaggregation) -> Iterator[str]:
     for one in (found.together, found.split):
         if isinf(one.end_to_end_s):
             yield f"{one.arrangement}: overloaded, carries {one.most_requests_per_s:.3g} requests/s"
-    better, field = ("split" if found.better else "together"), COMPARED[found.compared_by]
+    field = COMPARED[found.compared_by]
+    better = "split" if found.better else "together" if isfinite(getattr(found.together, field)) else "neither"
     yield f"quicker by {found.compared_by} ({field}): {better}; {found.prefill.deployment.timing.laws.basis}"
     link, load = found.link_break_even, found.load_break_even
     yield f"at {found.rate_per_s:g} requests/s the split pays {_pays(link, 'link', units.GIGA, 'GB/s')}"

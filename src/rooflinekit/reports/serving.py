@@ -86,8 +86,8 @@ def remarks(serving: Serving) -> Iterator[str]:
         rate, most = serving.requests_per_s, serving.most_requests_per_s
         yield f"overloaded: it could carry {most:.3g} requests/s, {rate:.3g} come; the queue grows as long as they do"
     yield f"by {serving.method}, {serving.basis}"
-    if any(seen != seen for row in latency_rows(serving) for seen in row.values()):  # noqa: PLR0124 - not-a-number
-        yield "the closed form has no percentiles of a closed run, which its first burst decides: --simulate gives them"
+    if serving.method.startswith("closed form") and not serving.overloaded:
+        yield "-: the closed form gives means, and the p99 of first tokens at a rate; --simulate gives the rest"
     yield from (f"note: {sentence}" for sentence in _lint(serving))
 
 

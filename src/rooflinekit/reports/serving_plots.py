@@ -207,7 +207,7 @@ def _draw_gaps(axes: Axes, rows: "pd.DataFrame") -> Iterator[Artist]:
     whole = float(rows["unchunked_gap_s"].iloc[-1])
     without = f"worst gap without chunks: the whole prompt in one step, {units.duration(whole)}"
     yield axes.axhline(whole, color="black", linestyle="--", linewidth=1.2, label=without)
-    yield _curve(axes, rows, "worst_gap_s", 2, "worst gap: a step with the largest chunk of one prompt")
+    yield _curve(axes, rows, "worst_gap_s", 2, "worst gap: the largest chunk, or all that comes at once")
     if (high > 1.05 * low).any():
         yield Patch(color=COLOURS[2], alpha=0.2, label="longer where prompts come together and fill the budget")
     yield _curve(axes, rows, "itl_p99_s", 3, "ITL, p99: a step with a chunk where over 1% of the steps carry one")

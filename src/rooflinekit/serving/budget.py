@@ -11,7 +11,7 @@ from rooflinekit import units
 from rooflinekit.errors import DoesNotFitError, InvalidInputError, MissingFigureError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import Layers, with_host_s
+from rooflinekit.serving.host import Layers, served_by, with_host_s
 from rooflinekit.serving.objectives import STATISTICS, Objective, judged
 from rooflinekit.serving.serve import Serving
 from rooflinekit.specs.precision import one_of
@@ -239,7 +239,13 @@ def budget(
     for name, least in {"prompt_tokens": 1.0, "output_tokens": 1.0, "cached_tokens": 0.0}.items():
         checked(name, sizes[name], minimum=least)
     limit = float(checked("limit_s", limit_s, positive=True))  # type: ignore[arg-type]
-    work = _Work(deployment, {**sizes, **load, "engine": load_engine(engine), **choices}, limit, network_s, statistic)
+    work = _Work(
+        served_by(deployment, load_engine(engine)),
+        {**sizes, **load, "engine": load_engine(engine), **choices},
+        limit,
+        network_s,
+        statistic,
+    )
     lines = work.lines()
     changes = () if lines.total_s <= limit else tuple(_changes(work, lines, devices))
     return Budget(lines, limit, statistic, work.basis, work.serving, changes)

@@ -10,7 +10,7 @@ import numpy as np
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import loaded_step_s
+from rooflinekit.serving.host import loaded_step_s, served_by
 from rooflinekit.serving.serve import Serving, serve
 from rooflinekit.specs.step import Group, checked
 
@@ -93,6 +93,7 @@ def budget_curve(
     import pandas as pd  # noqa: PLC0415 - loads on first use
 
     profile = load_engine(engine)
+    deployment = served_by(deployment, profile)
     if profile.prefill != "mixed" or not profile.enable_chunked_prefill:
         message = f"{profile.id} reads prompts whole or apart from decoding: it has no token budget to trade with"
         raise InvalidInputError(message)
@@ -186,7 +187,7 @@ def _row(budget: int, found: Serving, held: float) -> dict[str, float | int | bo
         "ttft_p99_s": first.p99,
         "itl_mean_s": between.mean,
         "itl_p99_s": between.p99,
-        "worst_gap_s": gap.chunked_s,
+        "worst_gap_s": max(gap.chunked_s, 0.0 if found.overloaded else found.worst_gap_s),
         "unchunked_gap_s": gap.whole_s,
         "full_budget_gap_s": gap.full_budget_s,
         "running": found.running,

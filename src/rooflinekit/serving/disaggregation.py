@@ -8,6 +8,7 @@ from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.host import served_by
 from rooflinekit.serving.kv_link import Link, link_between
 from rooflinekit.serving.pools import DecodeWorker, PrefillWorker
 from rooflinekit.serving.split import COMPARED, BreakEven, Delivered, Question, Work
@@ -171,6 +172,7 @@ def disaggregate(
         checked(name, 1.0 if value is None else value, positive=True)
     checked("link_latency_s", link_latency_s or 0.0)
     _checked_choice(compared_by, overlap)
+    deployment = served_by(deployment, load_engine(engine))
     work = Work.of(deployment, decode, load_engine(engine), (prompt_tokens, output_tokens, cached_tokens))
     link = link_between(deployment, gpus, bytes_per_s=link_bytes_per_s, latency_s=link_latency_s, overlap=overlap)
     question = Question(work, _replicas(deployment, decode, gpus), link)

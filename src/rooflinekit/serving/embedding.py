@@ -9,7 +9,7 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.cost import Price, price_of
 from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import loaded_step_s
+from rooflinekit.serving.host import loaded_step_s, served_by
 from rooflinekit.specs.step import Group, checked
 
 
@@ -132,6 +132,7 @@ def embed(
     """
     length = float(checked("tokens", tokens, minimum=1.0))  # type: ignore[arg-type]
     profile = load_engine(engine)
+    deployment = served_by(deployment, profile)
     budget, most = profile.token_budget(deployment.device), profile.sequences(deployment.device)
     if length > budget and not profile.enable_chunked_prefill:
         message = (

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from rooflinekit import units
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.roofline.laws import same_engine
 from rooflinekit.serving.engine import EngineProfile
 from rooflinekit.specs.step import Group
 
@@ -25,6 +26,24 @@ class Layers(NamedTuple):
         """Count them; the pause is what single-stream rates show of an engine (`step_us` of its efficiency)."""
         experts = sum(run.times for run in deployment.model.layer_runs if run.feedforward.routed[0])
         return cls(deployment.model.layer_count, experts, deployment.timing.laws.step_us * units.MICRO)
+
+
+def served_by(deployment: Deployment, profile: EngineProfile) -> Deployment:
+    """
+    Take constants of the engine whose scheduler serves, where none is named and the device's own are another engine's.
+
+    What was measured on the device under PyTorch stays: those are the kernels that servers call.
+
+    Examples
+    --------
+    >>> import rooflinekit as rk
+    >>> from rooflinekit.serving.engine import load_engine
+    >>> [served_by(rk.Deployment("llama-3.1-8b", name), load_engine("vllm")).engine for name in ("l40s", "h200-sxm")]
+    ['vllm', None]
+    """
+    lead = deployment.timing.laws.chain[0].engine
+    fits = lead is None or lead.startswith("pytorch") or same_engine(lead, profile.engine)
+    return deployment if deployment.engine or fits else deployment.with_(engine=profile.engine)
 
 
 def with_host_s(

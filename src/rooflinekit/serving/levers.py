@@ -12,6 +12,7 @@ from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.changes import Change, State, changes
 from rooflinekit.serving.elasticity import elasticities
 from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.host import served_by
 from rooflinekit.serving.lever_figures import METRICS, Figures, alone_s, how, mean_context, served, step_s
 from rooflinekit.serving.serve import Serving
 from rooflinekit.serving.speculative import MODULE, Draft, Speculation, speculate
@@ -188,11 +189,14 @@ def levers(
     >>> found["2x memory bandwidth"].words["decode"], found["2x memory bandwidth"].words["prefill"]
     ('moves', 'does not move')
     """
-    checked("threshold", threshold, positive=True)
+    if not float(np.max(checked("threshold", threshold, positive=True))) < 1.0:
+        message = f"threshold={threshold!r}: expected a part below 1, of what a change must at least take off or add"
+        raise InvalidInputError(message)
     if rate_per_s is None and concurrency is None:
         concurrency = 1
+    profile = load_engine(engine)
     state = State(
-        deployment.with_(memory_check=False), load_engine(engine), prompt_tokens, output_tokens, rate_per_s,
+        served_by(deployment, profile).with_(memory_check=False), profile, prompt_tokens, output_tokens, rate_per_s,
         concurrency, cached_tokens,
     )  # fmt: skip
     made = _Comparison(state, usd_per_hour or {}, threshold)

@@ -67,14 +67,14 @@ class Objective:
     Examples
     --------
     >>> print(Objective(time_to_first_token_s=0.5, inter_token_latency_s=(0.05, "p99")))
-    p90 time to first token up to 500 ms, p99 inter-token latency up to 50.0 ms
+    mean time to first token up to 500 ms, p99 inter-token latency up to 50.0 ms
     """
 
     time_to_first_token_s: float | tuple[float, str] | None = None
     time_per_output_token_s: float | tuple[float, str] | None = None
     inter_token_latency_s: float | tuple[float, str] | None = None
     end_to_end_s: float | tuple[float, str] | None = None
-    statistic: str = "p90"
+    statistic: str = "mean"
 
     def __post_init__(self) -> None:
         """Refuse what limits nothing."""
@@ -205,8 +205,8 @@ def max_rate(
     >>> limits = {limit: rk.Objective(time_per_output_token_s=limit) for limit in (0.010, 0.020)}
     >>> load = {"prompt_tokens": 2000, "output_tokens": 200}
     >>> strict, loose = (rk.max_rate(d, objective, **load) for objective in limits.values())
-    >>> 0 < strict.rate_per_s < loose.rate_per_s, loose.limited_by[:25]
-    (True, 'p90 time per output token')
+    >>> 0 < strict.rate_per_s < loose.rate_per_s, loose.limited_by[:26]
+    (True, 'mean time per output token')
     """
     part = float(checked("tolerance", tolerance, positive=True))  # type: ignore[arg-type]
     load = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "engine": engine, **choices}

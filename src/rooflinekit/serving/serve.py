@@ -11,6 +11,7 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Closed, Lengths, Open, Trace, Traffic
 from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.host import served_by
 from rooflinekit.serving.latency import Latency
 from rooflinekit.serving.loaded_steps import Load, Model
 from rooflinekit.serving.simulate import rules_of, simulate
@@ -169,7 +170,7 @@ def serve(
         message = f"method={method!r}: expected one of {', '.join(METHODS)}"
         raise InvalidInputError(message)
     checked("cached_tokens", cached_tokens)
-    plan = _Plan(deployment, profile, traffic, cached_tokens)
+    plan = _Plan(served_by(deployment, profile), profile, traffic, cached_tokens)
     reason = plan.beyond
     if plan.overloaded:
         return plan.overload()
@@ -190,7 +191,7 @@ def traffic_of(
         message = "give prompt_tokens, output_tokens, and one of rate_per_s (open) and concurrency (closed), or a trace"
         raise InvalidInputError(message)
     prompts, outputs = (
-        one if isinstance(one, Lengths) else Lengths(float(checked(name, one, minimum=1.0)))  # type: ignore[arg-type]
+        one if isinstance(one, Lengths) else Lengths(_one_length(name, one))
         for name, one in zip(("prompt_tokens", "output_tokens"), lengths, strict=True)
     )
     if rate_per_s is not None:
@@ -200,6 +201,14 @@ def traffic_of(
         raise InvalidInputError(message)
     closed = Closed(concurrency or 0)
     return Traffic(closed, prompts, outputs, 10 * closed.concurrency if requests is None else requests)
+
+
+def _one_length(name: str, length: object) -> float:
+    if isinstance(length, bool) or not isinstance(length, int | float):
+        message = f"{name}={length!r}: expected one number of tokens, or Lengths for a distribution"
+        raise InvalidInputError(message)
+    checked(name, length, minimum=1.0)
+    return float(length)
 
 
 class _Plan:
@@ -266,15 +275,20 @@ class _Plan:
         traffic = self.traffic
         if isinstance(traffic, Trace):
             return "a trace"
-        if traffic.in_flight is not None and traffic.in_flight > min(self.pool, self.rules.most_sequences):
+        if isinstance(traffic.arrivals, Open):
+            return self._beyond_at_a_rate(traffic, traffic.arrivals)
+        if traffic.arrivals.concurrency > min(self.pool, self.rules.most_sequences):
             return "more requests than run at once"
-        if traffic.in_flight is None and "lognormal" in (traffic.prompt_tokens.kind, traffic.output_tokens.kind):
+        alike = not traffic.output_tokens.std and traffic.arrivals.concurrency > 1
+        return "a closed client whose answers are all of one length" if alike else ""
+
+    def _beyond_at_a_rate(self, traffic: Traffic, arrivals: Open) -> str:
+        if "lognormal" in (traffic.prompt_tokens.kind, traffic.output_tokens.kind):
             return "log-normal lengths that come at a rate"
-        if isinstance(traffic.arrivals, Open) and traffic.arrivals.burstiness != 1.0:
+        if arrivals.burstiness != 1.0:
             return "arrivals in bursts"
-        if self.rate is not None and self.rate > MOST_UTILISATION * self.most:
-            return f"above {MOST_UTILISATION:.0%} of what the server could carry"
-        return ""
+        high = arrivals.rate_per_s > MOST_UTILISATION * self.most
+        return f"above {MOST_UTILISATION:.0%} of what the server could carry" if high else ""
 
     # ---- answers
 
@@ -287,24 +301,26 @@ class _Plan:
         closed = float(traffic.in_flight) if traffic.in_flight else np.nan
         load = self._load(concurrency=closed, rate=self.rate or np.nan, requests=float(traffic.requests))
         found = closed_form(self.model, load)
-        first, each = self._first(found), float(found.time_per_output_token_s[0])
-        cycle = first.mean + (self.output - 1.0) * each
+        first = self._first(found)
+        each = float(found.time_per_output_token_s[0]) if self.output > 1.0 else np.nan
+        cycle = first.mean + ((self.output - 1.0) * each if self.output > 1.0 else 0.0)
         rate = self.rate or closed / cycle
         mixed, step, long = (
             float(value[0]) for value in (mixed_share(found), found.steps.decode_s, longest_step_s(found))
         )
         return self._serving(
-            first, Latency(each, each, each, each), _gaps(step, each, mixed),
-            Latency(cycle, *(part + (self.output - 1.0) * each for part in first[1:])),
-            worst_gap_s=long, running=float(found.running[0]), mixed_share=mixed, requests_per_s=rate,
+            first, Latency(each, np.nan, np.nan, np.nan), _gaps(step, each, mixed),
+            Latency(cycle, np.nan, np.nan, np.nan), worst_gap_s=long,
+            running=rate * (cycle - first.mean), mixed_share=mixed, requests_per_s=rate,
             method=f"closed form, outside its validity: {outside}" if outside else "closed form",
         )  # fmt: skip
 
     def _first(self, found: Found) -> Latency:
+        """Give the mean, and of what comes at a rate the 99th percentile: the form was judged on no other."""
         mean = float(found.time_to_first_token_s[0])
         if self.rate is None:  # a closed run's percentiles depend on the burst that opens it
             return Latency(mean, np.nan, np.nan, np.nan)
-        return Latency(mean, *(float(first_token_percentile(self.model, found, one)[0]) for one in _PERCENTS))
+        return Latency(mean, np.nan, np.nan, float(first_token_percentile(self.model, found, _PERCENTS[-1])[0]))
 
     def simulation(self, seed: int, progress: Callable[[int], None] | None, reason: str) -> Serving:
         """Answer by the simulation."""

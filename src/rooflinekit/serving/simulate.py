@@ -12,7 +12,7 @@ from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Request, Trace, Traffic
 from rooflinekit.serving.capacity import capacity
 from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import Layers, with_host_s
+from rooflinekit.serving.host import Layers, served_by, with_host_s
 from rooflinekit.serving.scheduler import Chunk, Job, Rules, Scheduler
 from rooflinekit.serving.step_timer import StepTimer
 from rooflinekit.serving.tally import Tally
@@ -160,7 +160,8 @@ def simulate(
     >>> served.requests, served.preemptions, 4 < served.mean_running < 8
     (80, 0, True)
     """
-    run = _Run(deployment, traffic, load_engine(engine), cached_share, on_request)
+    profile = load_engine(engine)
+    run = _Run(served_by(deployment, profile), traffic, profile, cached_share, on_request)
     return run.play(traffic.draw(seed), progress)
 
 

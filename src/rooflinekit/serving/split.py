@@ -134,7 +134,7 @@ class Question:
             work.prefill.deployment, work.prefill.engine, work.prefill.prompt_tokens, work.decode.output_tokens,
             batch=found.running, held=work.cached_tokens,
         )  # fmt: skip
-        worst = inf if found.overloaded else longest.chunked_s
+        worst = inf if found.overloaded else max(longest.chunked_s, found.worst_gap_s)
         return Delivered("together", *means, worst, self.replicas * found.most_requests_per_s)
 
     # ---- break-evens

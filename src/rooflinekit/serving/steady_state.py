@@ -96,6 +96,9 @@ def closed_form(model: Model, load: Load) -> Found:
         running = (1.0 - step) * running + step * np.minimum(seen, most)
         if np.max(np.abs(running / before - 1.0)) < _SETTLED:
             break
+    else:  # a prompt that gains a chunk on one side and loses it on the other: between the two
+        running = (running + before) / 2.0
+        now = _settle(model, load, model.steps(load, running, coming), (coming, clumps, running))
     now = _saturated(model, load, now, running)
     whole = load.opening * _burst(model, load, now.steps, running) + (1.0 - load.opening) * now.time_to_first_token_s
     return now._replace(running=running, time_to_first_token_s=np.where(load.closed, whole, now.time_to_first_token_s))
