@@ -120,8 +120,13 @@ SHIPPED = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "engine", "models"), SHIPPED)
 def test_shipped_host_times_are_those_of_a_refit(profile, engine, models):
-    """Every time of the profile within 5%."""
-    found = fit_host([one for one in of(engine) if served.family(one) in models])
-    shipped = load_engine(profile)
-    for name, value in found._asdict().items():
-        assert getattr(shipped, name) == pytest.approx(value, rel=0.05, abs=1e-9), name
+    """They predict what a refit predicts; single ones may trade: a layer's launches hide behind the device's work."""
+    known = [one for one in of(engine) if served.family(one) in models]
+    shipped, found = load_engine(profile), fit_host(known)
+    times = HostTimes(**{name: getattr(shipped, name) for name in HostTimes._fields})
+    pairs = [zip(one.predicted(times), one.predicted(found), strict=True) for one in known]
+    each, first = (
+        np.concatenate([np.abs(np.log(ours / theirs)) for ours, theirs in one]) for one in zip(*pairs, strict=True)
+    )
+    assert np.median(each) < 0.005
+    assert np.median(first) < 0.005
