@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from blocks import Block
 
 from rooflinekit.calibration.memory_check import check_logged, check_settings, summary
 from rooflinekit.calibration.references import rate_table
@@ -30,6 +31,8 @@ from rooflinekit.testing.published import load_section
 ROOT = Path(__file__).parents[1]
 PAGE, PICTURE, README = ROOT / "docs/accuracy.md", ROOT / "docs/images/accuracy.png", ROOT / "README.md"
 BEGIN, END = "<!-- accuracy: made by tools/accuracy.py -->", "<!-- accuracy: end -->"
+PLACE = Block(README, BEGIN, END)
+with_block = PLACE.put
 #: Of the serving room, what predicts a served row: not what asks it about prices, limits or changes.
 SERVING = (
     "arrivals", "capacity", "engine", "host", "loaded_steps", "pages", "pool", "profile_files", "room", "scheduler", "serve",
@@ -86,7 +89,7 @@ def main() -> None:
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_bytes(accuracy_png(frames.values()))
     PAGE.write_text(page(frames, ablated), encoding="utf-8")
-    README.write_text(with_block(README.read_text(encoding="utf-8"), readme_block(contract(frames))), encoding="utf-8")
+    PLACE.write(readme_block(contract(frames)))
 
 
 @cache
@@ -408,14 +411,6 @@ def readme_block(lines: of.Records) -> str:
     """Write the table of targets as the README shows it."""
     rows = [{name: line[name] for name in ("set", "part", "found", "target", "verdict")} for line in lines]
     return f"{BEGIN}\n\n{table(rows)}\n\n{END}"
-
-
-def with_block(text: str, block: str) -> str:
-    """Put the block between its markers."""
-    if BEGIN not in text or END not in text:
-        message = f"README.md: expected the lines {BEGIN} and {END}"
-        raise ValueError(message)
-    return text[: text.index(BEGIN)] + block + text[text.index(END) + len(END) :]
 
 
 if __name__ == "__main__":

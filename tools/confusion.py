@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from blocks import Block
 from rich.console import Console
 from rich.progress import Progress
 
@@ -19,6 +20,8 @@ from rooflinekit.calibration.injected import FAULTS, judged
 
 PAGE = Path(__file__).parents[1] / "docs/diagnosing.md"
 BEGIN, END = "<!-- confusion: made by tools/confusion.py -->", "<!-- confusion: end -->"
+PLACE = Block(PAGE, BEGIN, END)
+with_block = PLACE.put
 #: What the matrix calls the faults: its columns are narrow.
 SHORT = {
     "none": "none", "queueing": "queue", "cache full": "full", "prefix hits": "hits", "chunk interference": "chunks",
@@ -34,7 +37,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="runs a fault")
     count = parser.parse_args().count
     found = diagnosed(count)
-    PAGE.write_text(with_block(PAGE.read_text(encoding="utf-8"), block(found, count)), encoding="utf-8")
+    PLACE.write(block(found, count))
     Console().print(block(found, count), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -80,14 +83,6 @@ def matrix(found: Found) -> Iterator[str]:
     for fault, (told, among) in found.items():
         cells = [str(told[name]) if told[name] else "" for name in SHORT]
         yield f"| {fault} | {' | '.join(cells)} | {among} |"
-
-
-def with_block(text: str, new: str) -> str:
-    """Put the block between its markers."""
-    if BEGIN not in text or END not in text:
-        message = f"docs/diagnosing.md: expected the lines {BEGIN} and {END}"
-        raise ValueError(message)
-    return text[: text.index(BEGIN)] + new + text[text.index(END) + len(END) :]
 
 
 if __name__ == "__main__":

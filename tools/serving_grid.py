@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from blocks import Block
 from rich.console import Console
 from rich.progress import track
 
@@ -43,7 +44,7 @@ def main() -> None:
         simulated(asked.workers).to_csv(grid.TABLE, index=False, float_format="%.6g")
     table = grid.compared()
     PICTURE.write_bytes(grid_figure(table))
-    PAGE.write_text(with_block(PAGE.read_text(encoding="utf-8"), block(table)), encoding="utf-8")
+    Block(PAGE, BEGIN, END).write(block(table))
     Console().print(block(table), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -86,14 +87,6 @@ def _line(how: str, kind: str, load: str, rows: pd.DataFrame) -> str:
         errors = (rows[f"closed_{name}"] / rows[name] - 1.0).abs().dropna()
         cells.append(f"{np.median(errors):.1%} / {np.quantile(errors, 0.9):.1%}" if len(errors) else "-")
     return f"| {how} | {kind} | {load} | {len(rows)} | {' | '.join(cells)} |"
-
-
-def with_block(text: str, made: str) -> str:
-    """Put the block between its markers."""
-    if BEGIN not in text or END not in text:
-        message = f"{PAGE.name}: expected the lines {BEGIN} and {END}"
-        raise ValueError(message)
-    return text[: text.index(BEGIN)] + made + text[text.index(END) + len(END) :]
 
 
 if __name__ == "__main__":
