@@ -916,6 +916,11 @@ def killer(mutant: Mutant, place: Path) -> str | None:
 
 def main(numbers: Sequence[str]) -> int:
     """Try the mutants of these numbers, or all, and print one line for each."""
+    known = list(dict.fromkeys(mutant.number for mutant in MUTANTS))
+    unknown = [number for number in numbers if number not in known]
+    if unknown:
+        print(f"{', '.join(unknown)}: expected numbers of docs/mistakes.md that have mutants: {', '.join(known)}")
+        return 2
     chosen = [mutant for mutant in MUTANTS if not numbers or mutant.number in numbers]
     survivors = 0
     with tempfile.TemporaryDirectory() as folder:
