@@ -114,6 +114,15 @@ def test_a_miss_of_a_request_shows_both_passes(run):
     assert text.count("\n3 decode steps\n") == 1
 
 
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_the_summary_has_one_line_a_miss_on_a_ci_too(run, monkeypatch, workers):
+    """Where pytest sees a CI it repeats whole messages in its summary: ours stays the headline."""
+    monkeypatch.setenv("CI", "true")
+    summary = run(MISSED % "measured", *workers).stdout.str().partition("short test summary info")[2]
+    assert "FAILED plan.roofline.yaml::slow - time_s of prefill" in summary
+    assert "gate_up_proj" not in summary
+
+
 def test_a_wrong_word_is_missed(run):
     """A bound is compared as a word."""
     result = run("- {id: bound, step: {decode: {context_tokens: 2048}}, quantity: bound, measured: compute}\n")

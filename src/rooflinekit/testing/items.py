@@ -60,7 +60,10 @@ class RowItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as pytest has it
         """Show the comparison alone, or the library's own line: no traceback says more."""
         if isinstance(excinfo.value, MissedError):
-            return str(excinfo.value)
+            shown = excinfo.getrepr(style="value", chain=False)
+            if shown.reprcrash:  # The line of the summary, which is not cut where pytest sees a CI.
+                shown.reprcrash.message = str(excinfo.value).partition("\n")[0]
+            return shown
         if isinstance(excinfo.value, RooflinekitError | Warning):
             return f"{self.path}: {self.row.id}: {excinfo.value}"
         return super().repr_failure(excinfo, *args, **more)
