@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from rooflinekit import Deployment, list_devices, load_device
 from rooflinekit.calibration.engines import Key, by_entry, fit_own, fit_shared
 from rooflinekit.calibration.entries import fit_h200, fit_kernels, kernel_start, select
-from rooflinekit.calibration.fit import constant
+from rooflinekit.calibration.fit import constant, shipped_fallbacks
 from rooflinekit.calibration.passes import rate_observations
 from rooflinekit.calibration.references import h200_llama_cpp, kernel_tables, rate_table
 from rooflinekit.phases.resolve import resolve_laws
-from rooflinekit.roofline.laws import choose
+from rooflinekit.roofline.laws import Laws, choose
 from rooflinekit.specs.catalog import load_engines, load_generation
 from rooflinekit.specs.efficiency import ElementwiseLaw, MixtureLaw, ProductLaw
 
@@ -72,6 +72,45 @@ def test_a_shared_entry_is_that_of_its_rates():
     key = Key("llama.cpp", "Apple", "bf16")
     shared = next(one for one in load_engines() if (one.engine, one.family, one.format) == key)
     agree([fit_shared(key, rates_of(key, "apple-"))], shared)
+
+
+@pytest.mark.parametrize("weights", ["bf16", "fp8"])
+def test_a_card_without_kernel_tables_shows_its_memory_beside_the_pause(weights):
+    """SGLang on an H20: with the memory's rate free a model left out is met; a pause alone leaves 18% and 29%."""
+    key = Key("sglang", "NVIDIA", weights)
+    rows = rates_of(key, "h20")
+    errors = []
+    for left_out in rows:
+        rest = [one for one in rows if one is not left_out]
+        entry = fit_own(fit_shared(key, rest).efficiency, rest).efficiency
+        laws = Laws((entry, *shipped_fallbacks(left_out.device)), "own")
+        errors += list(np.abs(np.log(left_out.predicted_s(laws) / left_out.seconds)))
+    assert len(rows) == 3
+    assert np.median(errors) < 0.08
+
+
+@pytest.mark.parametrize("weights", ["bf16", "fp8"])
+def test_the_memory_of_one_card_is_no_other_cards(weights):
+    """The shared entry keeps the pause alone, and its covariance; the card's own keeps both."""
+    shared = next(one for one in load_engines() if one.name == f"sglang/{weights} on NVIDIA")
+    assert getattr(shared.products, weights) is None
+    assert shared.covariance.constants == (("gap_us",),)
+    assert shared.gap_us < 2.5
+    assert constant(named(f"h20/sglang/{weights}"), f"products.{weights}.memory") < 0.4
+
+
+@pytest.mark.parametrize(
+    "device", sorted({one.device.id for one in kernel_tables() if "nvfp4" in set(one.facts["weights"])})
+)
+def test_a_launch_in_nvfp4_is_what_the_smallest_kernels_take(device):
+    """Products whose weights are under 4 MB take 6.4 to 11 us in all, so a launch cannot be 1 or 2 us."""
+    rows = select(
+        [one for one in kernel_tables() if one.device.id == device], op="product", weights="nvfp4", regime="l2"
+    )
+    small = [one.take((one.facts["n"] * one.facts["k"] * 0.5625 < 4e6).to_numpy()) for one in rows]
+    few = np.concatenate([one.seconds[(one.facts["new_tokens"] <= 64).to_numpy()] for one in small])
+    launch = constant(named(f"{device}/vllm-0.24/bf16"), "products.fp4.launch_us")
+    assert launch == pytest.approx(np.median(few) * 1e6, rel=0.25)
 
 
 # ---- evidence

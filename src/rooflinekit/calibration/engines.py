@@ -1,8 +1,9 @@
 """How the entries of engines are fitted on single-stream rates: shared by the devices of a vendor, then a device's own.
 
 An engine that runs the vendors' kernels (vLLM, SGLang) takes products and attention from kernel tables: rates fit its
-pauses, and the attention of heads too wide for those kernels. An engine with kernels of its own (llama.cpp, MLX) has
-all of its constants fitted on rates, each with a prior.
+pauses, and the attention of heads too wide for those kernels. On a device that no table shows they fit the rate of its
+memory too, or its pauses would hold what its memory costs. An engine with kernels of its own (llama.cpp, MLX) has all
+of its constants fitted on rates, each with a prior.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +14,18 @@ from numpy.typing import NDArray
 
 from rooflinekit.calibration.fit import Fallbacks, Fit, Free, fit
 from rooflinekit.calibration.observations import Observations
+from rooflinekit.calibration.references import devices_with_kernels
 from rooflinekit.roofline.laws import ANY, format_kind
 from rooflinekit.specs.catalog import load_generation
-from rooflinekit.specs.efficiency import AttentionLaw, Efficiency, MixtureLaw, MixtureLaws, ProductLaw, ProductLaws
+from rooflinekit.specs.efficiency import (
+    AttentionLaw,
+    Covariance,
+    Efficiency,
+    MixtureLaw,
+    MixtureLaws,
+    ProductLaw,
+    ProductLaws,
+)
 
 #: Engines that run cuBLAS, CUTLASS and flash attention: their kernels are those of the tables.
 VENDOR_KERNELS = ("vllm", "sglang", "gpt-fast")
@@ -132,13 +142,16 @@ def free(entry: Efficiency, observations: Sequence[Observations]) -> Free:
     found = {name: [name] for name in overheads}
     dtype = "fp8" if entry.format == "fp8" else "bf16"
     law = getattr(entry.products, dtype)
-    if law is not None:
+    if law is not None and entry.engine in VENDOR_KERNELS and entry.format in _PLAIN:
+        found[f"products.{dtype}.memory"] = [f"products.{dtype}.memory"]
+    elif law is not None:
         found |= {name: [name] for name in _of_kernels(law, f"products.{dtype}")}
         found |= {
             "attention.compute": ["attention.compute"],
             "attention.memory": ["attention.memory", *(["attention_wide.memory"] if wide else [])],
         }
-    if law is not None and "mixture" in classes:
+    own_mixtures = getattr(entry.mixtures, dtype) is not None
+    if law is not None and own_mixtures and "mixture" in classes:
         found |= {name: [name] for name in (*_of_kernels(law, f"mixtures.{dtype}"), f"mixtures.{dtype}.launch_us")}
     if wide and entry.attention_wide is not None:
         found["attention_wide.compute"] = ["attention_wide.compute"]
@@ -153,15 +166,42 @@ def _of_kernels(law: ProductLaw, place: str) -> Iterable[str]:
 
 
 def fit_shared(key: Key, observations: Sequence[Observations], fallbacks: Fallbacks | None = None) -> Fit:
-    """Fit the entry that an engine's devices of one vendor share."""
+    """Fit the entry that an engine's devices of one vendor share: a device's own rate of memory is none of it."""
     begin = start(key)
-    constants = free(begin, observations)
+    own_rate = with_memory_rate(begin, observations)
+    constants = free(own_rate, observations)
     weights = equal_by_device(observations)
-    return fit(observations, begin, constants, weights=weights, prior=SHARED_PRIOR, fallbacks=fallbacks, checked=False)
+    found = fit(
+        observations, own_rate, constants, weights=weights, prior=SHARED_PRIOR, fallbacks=fallbacks, checked=False
+    )
+    return found if own_rate is begin else without_products(found)
 
 
 def fit_own(shared: Efficiency, observations: Sequence[Observations], fallbacks: Fallbacks | None = None) -> Fit:
     """Fit a device's own entry, from the shared one as prior knowledge."""
     device = observations[0].device.id
-    begin = shared.model_copy(update={"name": f"{device}/{shared.engine}/{shared.format}", "family": ""})
+    named = shared.model_copy(update={"name": f"{device}/{shared.engine}/{shared.format}", "family": ""})
+    begin = with_memory_rate(named, observations)
     return fit(observations, begin, free(begin, observations), prior=OWN_PRIOR, fallbacks=fallbacks, checked=False)
+
+
+def with_memory_rate(entry: Efficiency, observations: Sequence[Observations]) -> Efficiency:
+    """Add the products of the devices' generation, for their memory rate to be fitted, where no table shows them."""
+    known = any(one.device.id in devices_with_kernels() for one in observations)
+    if known or entry.engine not in VENDOR_KERNELS or entry.format not in _PLAIN:
+        return entry
+    laws = (load_generation(name) for name in (observations[0].device.generation, "universal") if name)
+    law = next(found for one in laws if one and (found := getattr(one.products, entry.format)))
+    return entry.model_copy(update={"products": ProductLaws().model_copy(update={entry.format: law})})
+
+
+def without_products(found: Fit) -> Fit:
+    """Drop products and their part of the covariance."""
+    constants = {name: value for name, value in found.constants.items() if not name.startswith("products.")}
+    changes: dict[str, object] = {"products": ProductLaws()}
+    covariance = found.efficiency.covariance
+    if covariance is not None:
+        kept = [at for at, names in enumerate(covariance.constants) if not names[0].startswith("products.")]
+        log = tuple(tuple(covariance.log[row][column] for column in kept) for row in kept)
+        changes["covariance"] = Covariance(constants=tuple(covariance.constants[at] for at in kept), log=log)
+    return found._replace(efficiency=found.efficiency.model_copy(update=changes), constants=constants)

@@ -27,6 +27,8 @@ H200 = "h200-sxm"
 DTYPES = {"bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 SMALL = ("norm", "rotary", "activation", "cache_write")
 _QUANTISED = ("fp8", "fp4")
+#: Dtypes whose rows from memory begin too large to show a launch; rows whose weights stay in L2 do show it.
+LAUNCH_FROM_L2 = ("fp4",)
 
 
 class Stage(NamedTuple):
@@ -101,7 +103,8 @@ def kernel_stages(kernels: Sequence[Observations], *, own: bool) -> list[Stage]:
     """List the stages by which tables of kernels are fitted: each class on its own rows, attention's two in turn."""
     stages = []
     for form, dtype in DTYPES.items():
-        rows = select(kernels, op="product", weights=form, regime="dram")
+        regimes = ("dram", "l2") if dtype in LAUNCH_FROM_L2 else ("dram",)
+        rows = select(kernels, op="product", weights=form, regime=regimes)
         stages.append(Stage(product_free(dtype, own=own), rows))
     for name, cache in (("attention", "bf16"), ("attention_fp8", "fp8")):
         rows = select(kernels, op="attention", kv_cache=cache)

@@ -43,6 +43,13 @@ def kernel_tables() -> tuple[Observations, ...]:
 
 
 @cache
+def devices_with_kernels() -> frozenset[str]:
+    """Name the devices whose kernels are measured one by one."""
+    traces = (*h200_kernels(), gb10_trace())
+    return frozenset(one.device.id for one in (*kernel_tables(), *traces))
+
+
+@cache
 def h200_kernels(backend: str = "cudnn") -> tuple[Observations, ...]:
     """Observe the H200 trace's products and attention, of one back end; FP8 products have static scales."""
     device = load_device("h200-sxm")
