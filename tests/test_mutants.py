@@ -28,7 +28,7 @@ def copy(tmp_path_factory):
     """Copy of the checkout in which the killing tests pass."""
     place = tmp_path_factory.mktemp("checkout")
     mutants.copy_checkout(place)
-    status, output = mutants.run_tests(place, sorted({test for one in mutants.MUTANTS for test in one.killers}))
+    status, output = mutants.run_tests(place, mutants.killers(mutants.MUTANTS))
     assert status == 0, output
     return place
 

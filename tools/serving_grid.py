@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import track
 
 from rooflinekit.calibration import grid
+from rooflinekit.calibration.closed_form import compared
 from rooflinekit.reports.grid_plot import grid_figure
 from rooflinekit.serving.serve import MOST_UTILISATION
 
@@ -42,7 +43,7 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.page:
         simulated(asked.workers).to_csv(grid.TABLE, index=False, float_format="%.6g")
-    table = grid.compared()
+    table = compared()
     PICTURE.write_bytes(grid_figure(table))
     Block(PAGE, BEGIN, END).write(block(table))
     Console().print(block(table), markup=False, highlight=False, soft_wrap=True)

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
+from rooflinekit.calibration.closed_form import grid_frames
 from rooflinekit.calibration.engines import by_entry, fit_own, fit_shared, start
 from rooflinekit.calibration.entries import (
     fit_gb10,
@@ -20,7 +21,6 @@ from rooflinekit.calibration.entries import (
     none,
 )
 from rooflinekit.calibration.fit import shipped_fallbacks
-from rooflinekit.calibration.grid import grid_frames
 from rooflinekit.calibration.observations import Observations
 from rooflinekit.calibration.references import (
     gb10_totals,

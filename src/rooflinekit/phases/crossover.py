@@ -111,34 +111,43 @@ def find_crossover(deployment: "Deployment", scope: str) -> Crossover:
     if scope not in ("products", "pass"):
         message = f"scope={scope!r}: expected 'products' or 'pass'"
         raise InvalidInputError(message)
-    timing = deployment.timing
-    timing.require_peaks()
+    deployment.timing.require_peaks()
     blocks = _block_products(deployment)
-    rows = blocks if scope == "products" else np.ones_like(blocks)
+    tokens = _where_times_meet(deployment, blocks if scope == "products" else np.ones_like(blocks))
+    endless = f"each token moves more bytes than {deployment.device.id} computes meanwhile"
+    return Crossover(
+        tokens=tokens,
+        **_closed_form(deployment, blocks),
+        scope=scope,
+        peaks=_peaks_named(deployment),
+        reason="" if np.isfinite(tokens) else endless,
+    )
+
+
+def _where_times_meet(deployment: "Deployment", rows: NDArray[np.bool_]) -> float:
+    """Find the prompt length at which some operators compute for as long as they move bytes."""
+    timing = deployment.timing
     gap = (timing.compute - timing.memory - timing.serial)[rows].sum(axis=0)
 
     def difference(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(gap @ features(deployment.plan.features, (Group(tokens, 0, 1),)))
 
-    tokens = float(first_root(difference, np.ones(1))[0])
-    everything = features(deployment.plan.features, (Group(LIMIT, 0, 1),))[:, 0]  # a mixture has touched all experts
-    weights = deployment.plan.weight_bytes[blocks] @ everything
+    return float(first_root(difference, np.ones(1))[0])
+
+
+def _closed_form(deployment: "Deployment", blocks: NDArray[np.bool_]) -> dict[str, float]:
+    """Give the closed form over the blocks' products, weights alone, and the two rates in it."""
+    plan, timing = deployment.plan, deployment.timing
+    everything = features(plan.features, (Group(LIMIT, 0, 1),))[:, 0]  # a mixture has touched all experts
+    weights = plan.weight_bytes[blocks] @ everything
     rates = np.array([law.bytes_per_s for law in timing.row_laws])[blocks]
-    flops, compute_s = (
-        (matrix[blocks] @ everything).sum() / LIMIT for matrix in (deployment.plan.flops, timing.compute)
-    )
+    flops, compute_s = ((matrix[blocks] @ everything).sum() / LIMIT for matrix in (plan.flops, timing.compute))
     read_s = (weights / rates).sum()
-    return Crossover(
-        tokens=tokens,
-        closed_form_tokens=float(read_s / compute_s),
-        flops_per_s=float(flops / compute_s),
-        bytes_per_s=float(weights.sum() / read_s),
-        scope=scope,
-        peaks=_peaks_named(deployment),
-        reason=""
-        if np.isfinite(tokens)
-        else f"each token moves more bytes than {deployment.device.id} computes meanwhile",
-    )
+    return {
+        "closed_form_tokens": float(read_s / compute_s),
+        "flops_per_s": float(flops / compute_s),
+        "bytes_per_s": float(weights.sum() / read_s),
+    }
 
 
 def _peaks_named(deployment: "Deployment") -> str:

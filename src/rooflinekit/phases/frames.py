@@ -131,23 +131,22 @@ def _device_row(deployment: "Deployment", prompt_tokens: Real, context_tokens: R
     decode = deployment.decode(context_tokens, batch=batch)
     memory = deployment.device.memory_bytes
     held = deployment.weights_bytes + deployment.kv_cache_bytes(np.add(context_tokens, 1.0), sequences=batch)
-    row = {
+    times, note = _times_or_note(prefill, decode)
+    return {
         "device": deployment.device.id,
-        "prefill_s": np.nan,
-        "decode_step_s": np.nan,
-        "decode_tokens_per_s": np.nan,
+        **times,
         "decode_floor_s": decode.floor_s,
         "kv_cache_bytes": held - deployment.weights_bytes,
         "fits": None if memory is None else held <= memory,
         "basis": prefill.basis,
-        "note": "",
+        "note": note,
     }
+
+
+def _times_or_note(prefill: Estimate, decode: Estimate) -> tuple[dict[str, object], str]:
+    """Give the times, or none of them and which figure of the device is missing."""
+    names = ("prefill_s", "decode_step_s", "decode_tokens_per_s")
     try:
-        times = {
-            "prefill_s": prefill.time_s,
-            "decode_step_s": decode.time_s,
-            "decode_tokens_per_s": decode.tokens_per_s,
-        }
+        return dict(zip(names, (prefill.time_s, decode.time_s, decode.tokens_per_s), strict=True)), ""
     except MissingFigureError as error:
-        return {**row, "note": str(error)}
-    return {**row, **times}
+        return dict.fromkeys(names, np.nan), str(error)

@@ -30,7 +30,7 @@ def grid_figure(table: "pd.DataFrame") -> bytes:
     Parameters
     ----------
     table : DataFrame
-        As :func:`rooflinekit.calibration.grid.compared` gives it.
+        As :func:`rooflinekit.calibration.closed_form.compared` gives it.
 
     Returns
     -------

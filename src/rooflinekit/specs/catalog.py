@@ -8,7 +8,7 @@ words, never as substrings. A name that several hold is an error that lists them
 import difflib
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +20,7 @@ from rooflinekit.specs.efficiency import Efficiency, Fusion
 from rooflinekit.specs.hub import fetch_config, is_hub_id
 from rooflinekit.specs.interconnect import Interconnect, default_link
 from rooflinekit.specs.model import Model
+from rooflinekit.specs.spec_files import device_of, load_device_file, load_model_file, model_of
 from rooflinekit.specs.yamlfile import check, read_mapping
 
 _SUFFIXES = (".yaml", ".yml")
@@ -72,8 +73,8 @@ def load_device(name: str | Path | Mapping[str, Any] | Device) -> Device:
     if isinstance(name, Device):
         return name
     if isinstance(name, Mapping):
-        return _device(dict(name), "device mapping", "custom")
-    return _load_device_file(_locate(DEVICES, name))
+        return device_of(dict(name), "device mapping", "custom")
+    return load_device_file(_locate(DEVICES, name))
 
 
 def load_model(name: str | Path | Mapping[str, Any] | Model, *, assume: Collection[str] = ()) -> Model:
@@ -106,8 +107,8 @@ def load_model(name: str | Path | Mapping[str, Any] | Model, *, assume: Collecti
     if isinstance(name, Model):
         return name
     if isinstance(name, Mapping):
-        return _model(dict(name), "model mapping", "custom")
-    return _load_model_file(_locate(MODELS, name), (assume,) if isinstance(assume, str) else tuple(assume))
+        return model_of(dict(name), "model mapping", "custom")
+    return load_model_file(_locate(MODELS, name), (assume,) if isinstance(assume, str) else tuple(assume))
 
 
 def list_devices() -> tuple[str, ...]:
@@ -233,7 +234,7 @@ def interconnect_of(device: Device) -> Interconnect:
 
 def clear_cache() -> None:
     """Forget what was read, after a file or a user folder has changed."""
-    for cached in (_paths_in, _load_device_file, _load_model_file, _names):
+    for cached in (_paths_in, load_device_file, load_model_file, _names):
         cached.cache_clear()
     for table in (load_sources, load_generation, load_engines, load_fusions, load_interconnects):
         table.cache_clear()
@@ -353,67 +354,6 @@ def _names(kind: Kind, paths: tuple[tuple[str, Path], ...]) -> Mapping[str, tupl
 
 def _other_names(kind: Kind, path: Path) -> tuple[str, ...]:
     if kind is DEVICES:
-        return _load_device_file(path).names
-    model = _load_model_file(path, ())
+        return load_device_file(path).names
+    model = load_model_file(path, ())
     return (model.name, *model.hub_ids, *model.aliases)
-
-
-# ---- from file to spec
-
-
-@cache
-def _load_device_file(path: Path) -> Device:
-    return _device(dict(read_mapping(path)), str(path), path.stem)
-
-
-@cache
-def _load_model_file(path: Path, assume: tuple[str, ...]) -> Model:
-    """Read a model with the reader that its path calls for; YAML where it calls for none."""
-    ending = "/" if path.is_dir() else path.suffix
-    return _READERS.get(ending, _read_yaml)(path, assume)
-
-
-def _read_yaml(path: Path, _assume: Collection[str]) -> Model:
-    return _model(dict(read_mapping(path)), str(path), path.stem)
-
-
-def _read_config(path: Path, assume: Collection[str]) -> Model:
-    from rooflinekit.specs.huggingface import load_config  # noqa: PLC0415 - only who reads a checkpoint needs it
-
-    return load_config(path, assume)
-
-
-def _read_gguf(path: Path, _assume: Collection[str]) -> Model:
-    from rooflinekit.specs.gguf import load_gguf  # noqa: PLC0415 - as above
-
-    return load_gguf(path)
-
-
-#: The ending of a path -> what reads a model from it; "/" is a folder.
-_READERS: Mapping[str, Callable[[Path, Collection[str]], Model]] = {
-    ".yaml": _read_yaml,
-    ".yml": _read_yaml,
-    ".json": _read_config,
-    ".gguf": _read_gguf,
-    "/": _read_config,
-}
-
-
-def _device(data: dict[str, Any], where: str, stem: str) -> Device:
-    if "datasheet" not in data:  # the short form: the datasheet's keys at the top
-        top = {key: data.pop(key) for key in tuple(data) if key in Device.model_fields}
-        data = {**top, "datasheet": data}
-    return check(Device, _identified(data, stem), where)
-
-
-def _model(data: dict[str, Any], where: str, stem: str) -> Model:
-    return check(Model, _identified(data, stem), where)
-
-
-def _identified(data: dict[str, Any], stem: str) -> dict[str, Any]:
-    identifier = data.get("id") or re.sub(r"[^a-z0-9.-]+", "-", stem.lower()).strip("-.") or "custom"
-    return {
-        "id": identifier,
-        "name": data.get("name") or stem,
-        **{k: v for k, v in data.items() if k not in ("id", "name")},
-    }

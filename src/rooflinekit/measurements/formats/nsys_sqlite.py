@@ -4,8 +4,9 @@ The database is opened read-only, and only tables are asked: nothing that a view
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 from rooflinekit.measurements.formats.format import Format, Item
 from rooflinekit.measurements.record import Measurement, Skipped
@@ -77,7 +78,13 @@ def _items(base: sqlite3.Connection, source: Source) -> Iterator[Item]:
     gpu = _gpu(base)
     busy = list(base.execute(_UNION.format(**shape)))
     several = len(busy) > 1
-    for device, name, count, nanoseconds in base.execute(_SUMS.format(**shape)):
+    yield from _kernels(base.execute(_SUMS.format(**shape)), gpu, several=several)
+    yield from _busy(busy, gpu, several=several)
+    yield from _graphs(base)
+
+
+def _kernels(sums: Iterable[tuple[Any, ...]], gpu: str | None, *, several: bool) -> Iterator[Item]:
+    for device, name, count, nanoseconds in sums:
         if not nanoseconds:
             yield Skipped("kernel whose launches have no time")
             continue
@@ -85,13 +92,15 @@ def _items(base: sqlite3.Connection, source: Source) -> Iterator[Item]:
             quantity="kernel_time_s", value=nanoseconds * NANO, statistic="total", name=str(name), count=count,
             device=gpu, includes=_includes("summed over streams", device, several=several), tool=_TOOL,
         )  # fmt: skip
-    for device, count, nanoseconds in busy:
+
+
+def _busy(unions: Iterable[tuple[Any, ...]], gpu: str | None, *, several: bool) -> Iterator[Item]:
+    for device, count, nanoseconds in unions:
         if nanoseconds:
             yield Measurement(
                 quantity="gpu_busy_s", value=nanoseconds * NANO, count=count, device=gpu, tool=_TOOL,
                 includes=_includes("kernels; no copies", device, several=several),
             )  # fmt: skip
-    yield from _graphs(base)
 
 
 def _columns(base: sqlite3.Connection, source: Source) -> set[str]:

@@ -194,6 +194,15 @@ def _emptied(found: list[Any], add: Any) -> None:  # noqa: ANN401 - a method
 
 def _items(work: _Work) -> Iterator[Item]:
     several = len({device for device, _ in work.sums}) > 1
+    yield from _kernels(work, several=several)
+    yield from _busy(work, several=several)
+    for _ in range(work.untimed):
+        yield Skipped("GPU event without a start or a duration")
+    if not work.sums and not work.untimed:
+        yield Skipped(f"trace of {work.events:,} events, none of the GPU: profile with ProfilerActivity.CUDA")
+
+
+def _kernels(work: _Work, *, several: bool) -> Iterator[Item]:
     for (device, name), total in sorted(work.sums.items(), key=lambda one: -one[1].microseconds):
         if not total.microseconds:
             yield Skipped("kernel of 0 microseconds: shorter than the trace's clock tells")
@@ -204,16 +213,15 @@ def _items(work: _Work) -> Iterator[Item]:
             includes=_includes(f"summed over streams{waiting}", device, several=several),
             device=work.devices.get(device), tool=_TOOL,
         )  # fmt: skip
+
+
+def _busy(work: _Work, *, several: bool) -> Iterator[Item]:
     for device, spans in work.spans.items():
         if busy := spans.union():
             yield Measurement(
                 quantity="gpu_busy_s", value=busy * MICRO, count=len(spans.starts), device=work.devices.get(device),
                 includes=_includes("kernels; no copies and fills", device, several=several), tool=_TOOL,
             )  # fmt: skip
-    for _ in range(work.untimed):
-        yield Skipped("GPU event without a start or a duration")
-    if not work.sums and not work.untimed:
-        yield Skipped(f"trace of {work.events:,} events, none of the GPU: profile with ProfilerActivity.CUDA")
 
 
 def _includes(what: str, device: int | str | None, *, several: bool) -> str:

@@ -1,0 +1,1 @@
+"""What tools/accuracy.py writes: targets, tables, sections and words of docs/accuracy.md."""
