@@ -76,15 +76,17 @@ def test_other_formats(rooflinekit, form):
 BAD = [
     # line                                       part of the error
     ("",                                         "Missing option '--limit'"),
-    ("--limit 0",                                "limit_s=0.0: expected a number, above 0"),
+    ("--limit 0",                                "--limit=0.0: expected a number, above 0"),
     ("--limit soon",                             "'soon' is no number"),
-    ("--limit 1s --network -1",                  "network_s=-1.0"),
-    ("--limit 1s --rate 4 --concurrency 3",      "give one of rate_per_s (open) and concurrency (closed), or neither"),
-    ("--limit 1s --instead l40x",                "l40x is not in hardware_db"),
+    ("--limit 1s --network -1",                  "--network=-1.0"),
+    ("--limit 1s --rate 4 --concurrency 3",      "give one of --rate (open) and --concurrency (closed), or neither"),
+    ("--limit 1s --instead l40x",                "--instead: l40x is not in hardware_db"),
     ("--limit 1s --statistic median",            "statistic='median' is not known"),
-    ("--limit 1s --output 0",                    "output_tokens=0"),
-    ("--limit 1s --cached 1500",                 "expected fewer than prompt_tokens=1500"),
-    ("--limit 1s --format xml",                  "format='xml'"),
+    ("--limit 1s --requests 9 --simulate",       "--rate and --concurrency: leave --requests, --simulate out"),
+    ("--limit 1s --prompt 131053",               "a request of 131,073 tokens is longer than the 131,072"),
+    ("--limit 1s --output 0",                    "--output=0"),
+    ("--limit 1s --cached 1500",                 "expected fewer than --prompt=1500"),
+    ("--limit 1s --format xml",                  "--format='xml'"),
     ("--limit 1s --weights fp3",                 "fp3"),
 ]  # fmt: skip
 

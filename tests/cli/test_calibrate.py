@@ -83,11 +83,11 @@ BAD = [
     (["gb10", GEMM],                                      "gb10 products.bf16."),  # an H200's rows: a fault
     (["h200-sxm", TRACE],                                 "no row to calibrate h200-sxm with: 8 of other devices"),
     (["h200-sxm"],                                        "Missing argument 'FILE...'"),
-    (["h200-sxm", STEPS, "--weights", "fp7"],             "weights='fp7' is not known"),
+    (["h200-sxm", STEPS, "--weights", "fp7"],             "--weights='fp7' is not known"),
     (["h200-sxm", STEPS, "--model", "qwen3-8c"],          "qwen3-8c is not in model_configs; did you mean"),
     (["h200-sxm", STEPS, "--write", "nowhere/mine.yaml"], "nowhere/mine.yaml: there is no folder"),
     (["h200-sxm", STEPS, "--write", "mine.txt"],          "mine.txt: expected the name of a YAML file"),
-    (["h200-sxm", STEPS, "--format", "xml"],              "format='xml' is not known"),
+    (["h200-sxm", STEPS, "--format", "xml"],              "--format='xml' is not known"),
 ]
 # fmt: on
 

@@ -81,13 +81,30 @@ def test_a_reserved_context_has_no_levers(rooflinekit):
     assert told[-1].split() == ["2,048", "1.00", "256", "MiB", "256", "MiB"]
 
 
+def test_lengths_that_nobody_asked_for_are_those_that_the_engine_takes(rooflinekit):
+    """Of 2,048, 8,192 and 32,768 none exceeds the longest request; that one itself where it is shorter than all."""
+    told = lines(rooflinekit("capacity llama-3.1-8b h100-sxm --max-model-len 8192"))
+    at = told.index("requests at a length")
+    assert [line.split()[0] for line in told[at + 3 : at + 5]] == ["2,048", "8,192"]
+    assert told[at + 5] == ""
+    short = lines(rooflinekit("capacity llama-3.1-8b h100-sxm --max-model-len 1024"))
+    assert short[short.index("requests at a length") + 3].split()[0] == "1,024"
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("capacity llama-3.1-70b h100-sxm", "leaves no room for K and V on h100-sxm-80gb"),
-        ("capacity llama-3.1-8b h100-sxm --engine vlm", "did you mean vllm"),
-        ("capacity llama-3.1-8b h100-sxm --utilization 1.5", "`gpu_memory_utilization` = 1.5"),
-        ("capacity llama-3.1-8b h100-sxm --tokens x", "'x' is no size"),
+        (
+            "capacity llama-3.1-70b h100-sxm",
+            "(--tensor-parallel), smaller weights (--weights) or a higher --utilization or",
+        ),
+        ("capacity llama-3.1-8b h100-sxm --tokens 0", "--tokens=0: expected a number, above 0"),
+        ("capacity llama-3.1-8b h100-sxm --tokens 64,131073", "--tokens: a request of 131,073 tokens is longer than"),
+        ("capacity llama-3.1-8b h100-sxm --max-model-len 512 --tokens 513", "longer than the 512 that vllm-0.32 takes"),
+        ("capacity llama-3.1-8b h100-sxm --engine vlm", "--engine: vlm is no engine profile; did you mean vllm"),
+        ("capacity llama-3.1-8b h100-sxm --utilization 1.5", "--utilization=1.5: "),
+        ("capacity llama-3.1-8b h100-sxm --tokens x", "--tokens: 'x' is no size"),
         ("capacity llama-3.1-8b h100-sxm --tensor-parallel 3", "does not divide"),
     ],
 )

@@ -50,12 +50,12 @@ def test_it_draws(rooflinekit, tmp_path):
 # fmt: off
 WRONG = [
     ("dial qwen3-8b gb10",                  "--rate"),
-    (f"{LINE} --chunk 0",                   "budgets"),
+    (f"{LINE} --chunk 0",                   "--chunk=[0]: expected a number, 1 or more"),
     (f"{LINE} --chunk x",                   "'x' is no size"),
     (f"{LINE} --engine sglang",             "reads prompts whole or apart from decoding"),
     (f"{LINE} --rate 0",                    "rate"),
     (f"{LINE} --rate 100 --png a.png",      "every budget is overloaded: at most "),
-    (f"{LINE} --cached 10000",              "cached_tokens=10000: expected fewer than the prompt's 10000"),
+    (f"{LINE} --cached 10000",              "--cached=10000: expected fewer than the prompt's 10000"),
 ]
 # fmt: on
 

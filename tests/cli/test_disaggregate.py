@@ -62,10 +62,10 @@ def test_another_device_for_decode(rooflinekit):
 WRONG = [
     ("disaggregate qwen3-8b gb10",               "--rate"),
     (f"{LINE} --gpus 1",                         "gpus=1: expected a multiple of 1"),
-    (f"{LINE} --prefill-gpus 2",                 "prefill_gpus=2: expected a multiple of 1 that leaves"),
+    (f"{LINE} --prefill-gpus 2",                 "--prefill-gpus=2: expected a multiple of 1 that leaves"),
     (f"{LINE} --overlap 2",                      "overlap=2: expected a part from 0 to 1"),
-    (f"{LINE} --link 0",                         "link_bytes_per_s"),
-    (f"{LINE} --by speed",                       "compared_by"),
+    (f"{LINE} --link 0",                         "--link=0: expected a number, above 0"),
+    (f"{LINE} --by speed",                       "--by='speed' is not known"),
     (f"{LINE} --decode-device gb11",             "did you mean gb10"),
     (f"{LINE} --tensor-parallel 3 --gpus 6",     "does not divide"),
 ]

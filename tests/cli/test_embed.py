@@ -51,9 +51,9 @@ def test_markdown_and_no_price(rooflinekit):
 
 BAD = [
     # line                                                     part of the error
-    ("embed qwen3-8b h100-sxm --tokens 0",                     "tokens=0: expected a number, 1 or more"),
+    ("embed qwen3-8b h100-sxm --tokens 0",                     "--tokens=0: expected a number, 1 or more"),
     ("embed qwen3-8b h100-sxm --tokens x",                     "'x' is no number"),
-    ("embed qwen3-8b h100-sxm --usd-per-hour 0",               "usd_per_hour=0"),
+    ("embed qwen3-8b h100-sxm --usd-per-hour 0",               "--usd-per-hour=0"),
     ("embed qwen3-8b h100-sxm --engine tensorrt-llm --tokens 20000", "does not cut texts"),
     ("embed llama-3.1-70b l4",                                 "does not fit on l4"),
     ("embed qwen3-8b h100-sxm --tensor-parallel 3",            "does not divide among 3 ranks"),

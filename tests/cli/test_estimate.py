@@ -217,3 +217,14 @@ def test_yaml_from_standard_input(rooflinekit):
         read["decode"]["memory_time_s"]
         == rk.Deployment("qwen3-8b", {"bandwidth_gb_per_s": 2000}).decode(2048).memory_time_s
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "meant"),
+    [("vlm", "; did you mean vllm?"), ("SGLang", "; did you mean sglang?"), ("triton", ""), ("vllm-0.99", "")],
+)
+def test_an_engine_that_nobody_has_measured(rooflinekit, engine, meant):
+    """It is taken, since a file may be of any engine; a note says whose constants stand in, and what may be meant."""
+    told = rooflinekit(f"estimate qwen3-8b gb10 --engine {engine}").stdout.splitlines()
+    (note,) = (line for line in told if line.startswith(f"note: no constants of engine '{engine}' for gb10: "))
+    assert note.partition(" taken")[2] == meant

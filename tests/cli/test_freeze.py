@@ -57,7 +57,7 @@ BAD = [
     (f"{LINE} --write {{there}}",                         "is there: give --force (overwrite=True) to replace it"),
     (f"{LINE} --write plan.yaml",                         "plan.yaml: expected a name that ends in .roofline.yaml"),
     (f"{LINE} --tolerance 0",                             "tolerance=0.0: expected 0.00001 or more"),
-    (f"{LINE} --batch 0",                                 "batch=0: expected a number, above 0"),
+    (f"{LINE} --batch 0",                                 "--batch=0: expected a number, above 0"),
     (f"{LINE} --context 4:1",                             "'4:1' is no size"),
     ("freeze - -",                                        "MODEL and DEVICE are both `-`"),
     ("freeze qwen3-8c gb10",                              "did you mean qwen3-8b"),

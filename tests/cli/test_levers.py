@@ -91,17 +91,29 @@ def test_it_draws(rooflinekit, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_an_overloaded_base_is_told_so(rooflinekit):
+    """A word in place of times without end; the rate that it could carry stands below."""
+    result = rooflinekit("levers qwen3-8b gb10 --output 20 --rate 1000 --instead gb10")
+    now = next(line for line in lines(result) if line.startswith("now "))
+    assert now.split()[5:8] == ["overloaded"] * 3
+    assert "inf" not in result.stdout.split()
+    assert "overloaded: carries" in result.stdout
+
+
 # fmt: off
 WRONG = [
     ("--acceptance 1.5",               "acceptance=1.5: expected a number from 0 to 1"),
-    ("--rate 1 --concurrency 2",       "one of rate_per_s (open) and concurrency (closed)"),
-    ("--instead gb11",                 "did you mean gb10"),
+    ("--rate 1 --concurrency 2",       "one of --rate (open) and --concurrency (closed)"),
+    ("--instead gb11",                 "--instead: gb11 is not in hardware_db; did you mean gb10"),
     ("--usd-per-hour 2.5",             "--usd-per-hour 2.5: expected DEVICE=USD"),
-    ("--usd-per-hour gb10=x",          "'x' is no number"),
+    ("--usd-per-hour gb10=x",          "--usd-per-hour: 'x' is no number"),
+    ("--usd-per-hour gb10=-1",         "--usd-per-hour: gb10=-1.0: expected a number, above 0"),
+    ("--usd-per-hour gb11=1",          "--usd-per-hour: gb11 is not in hardware_db; did you mean gb10"),
+    ("--prompt 50000",                 "a request of 50,200 tokens is longer than the 40,960"),
     ("--draft qwen9 --acceptance 0.5", "--draft qwen9: expected mtp, the cost of a drafted token"),
     ("--threshold -1",                 "threshold"),
     ("--tensor-parallel 3",            "does not divide"),
-    ("--prompt 0",                     "prompt_tokens"),
+    ("--prompt 0",                     "--prompt=0"),
     ("--png here.xls --output 20",     "cannot draw '.xls'"),
 ]
 # fmt: on

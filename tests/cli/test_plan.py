@@ -22,8 +22,21 @@ def test_layouts_for_programs(rooflinekit):
     assert all(row["fits"] and row["note"] == "" and row["decode_step_s"] > 0 for row in rows)
 
 
-@pytest.mark.parametrize("arguments", ["--gpus 0", "--gpus 2 --interconnect nvlnk"])
-def test_a_wrong_choice_is_one_line(rooflinekit, arguments):
-    """As every command says it."""
+# fmt: off
+WRONG = [
+    ("--gpus 0",                      "Invalid value for '--gpus': "),
+    ("--gpus 2 --interconnect nvlnk", "--interconnect='nvlnk' is not in"),
+    ("--weights fp7",                 "--weights='fp7' is not known"),
+    ("--routing-skew -1",             "--routing-skew=-1: expected a number, 0 or more"),
+    ("--context -1",                  "--context=-1: expected a number, 0 or more"),
+    ("--device h1oo",                 "--device: h1oo is not in hardware_db"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("arguments", "told"), WRONG)
+def test_a_wrong_choice_is_one_line(rooflinekit, arguments, told):
+    """As every command says it, rather than as a reason beside each layout."""
     result = rooflinekit(f"plan qwen3-8b --device h100-sxm {arguments}")
-    assert result.exit_code == 2
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr

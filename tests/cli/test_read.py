@@ -83,10 +83,11 @@ BAD = [
     (["nowhere.json"],                                      b"",              "nowhere.json"),
     (["-"],                                                 b"",              "standard input: is empty"),
     (["-"],                                                 b"hello\n",       "no known format: expected one of vllm"),
-    (["-", "--format-of", "csv"],                           b"hello\n",       "format='csv' is not known"),
+    (["-", "--format-of", "csv"],                           b"hello\n",       "--format-of='csv' is not known"),
     (["-"],                                                 CUT,              "the file is cut"),
-    (["-", "--format", "xml"],                              OLLAMA.read_bytes(), "format='xml' is not known"),
+    (["-", "--format", "xml"],                              OLLAMA.read_bytes(), "--format='xml' is not known"),
     (["-", "--batch", "many"],                              b"",              "'many' is no number"),
+    (["-", "--tensor-parallel", "-1"],                      OLLAMA.read_bytes(), "--tensor-parallel=-1: expected"),
     ([],                                                    b"",              "Missing argument 'FILE'"),
 ]
 # fmt: on

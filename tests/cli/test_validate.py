@@ -228,11 +228,12 @@ def test_rates_of_ones_own(rooflinekit, tmp_path):
 
 BAD = [
     # command                                          part of the line
-    ("validate --set nope",                            "set='nope' is not known: expected one of gb10-trace"),
-    ("validate --by colour",                           "by='colour' is not known: expected one of device, model"),
-    ("validate --ablate steps",                        "ablate='steps' is not known: expected totals"),
-    ("validate --format xml",                          "format='xml' is not known"),
-    ("validate --set h200-steps --leave-one-device-out", "set='h200-steps' holds no devices out"),
+    ("validate --set nope",                            "--set='nope' is not known: expected one of gb10-trace"),
+    ("validate --by colour",                           "--by='colour' is not known: expected one of device, model"),
+    ("validate --ablate steps",                        "--ablate='steps' is not known: expected totals"),
+    ("validate --set h200-steps --device gb10",        "--device gb10: of a CSV file that has no column of it"),
+    ("validate --format xml",                          "--format='xml' is not known"),
+    ("validate --set h200-steps --leave-one-device-out", "--set='h200-steps' holds no devices out"),
     ("validate --set nowhere.csv",                     "nowhere.csv: expected a CSV table of measured times"),
     ("validate --set {short} --device gb10",           "a table of this shape needs more: 'seconds'"),
     ("validate --set {empty}",                         "its columns are a, b; expected a table with one of these sets"),

@@ -34,9 +34,9 @@ def test_a_layout_for_programs(rooflinekit):
 def test_bad_input(rooflinekit):
     """Sizes are whole and not nought."""
     for line, part in {
-        "--batch 1.5": "batch=1.5",
-        "--output 0": "output_tokens=0",
-        "--format xml": "format='xml'",
+        "--batch 1.5": "--batch=1.5",
+        "--output 0": "--output=0",
+        "--format xml": "--format='xml'",
     }.items():
         result = rooflinekit(f"verify qwen3-8b gb10 {line}")
         assert (result.exit_code, result.stdout) == (2, "")

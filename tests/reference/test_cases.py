@@ -306,7 +306,7 @@ def test_b23_the_first_token_comes_later_with_tensor_parallelism():
     load = {"prompt_tokens": 16_000, "output_tokens": 100, "rate_per_s": 1e-3}
     cards = {"weights": "int4-g32", "interconnect": {"one_way_gb_per_s": 4.0}}
     divided, staged = (
-        rk.serve(deploy("gemma-2-27b", "rtx-3090", **cards, **layout), **load).time_to_first_token_s.mean
+        rk.serve(deploy("gemma-3-27b", "rtx-3090", **cards, **layout), **load).time_to_first_token_s.mean
         for layout in ({"tensor_parallel": 2}, {"pipeline_parallel": 2})
     )
     assert divided > 1.1 * staged

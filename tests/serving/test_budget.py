@@ -195,7 +195,9 @@ BAD = [
     ({"cached_tokens": 1500},                   "expected fewer than prompt_tokens=1500"),
     ({"network_s": -0.1},                       "network_s=-0.1"),
     ({"statistic": "median"},                   "statistic='median' is not known"),
-    ({"rate_per_s": 1, "concurrency": 1},       "give one of rate_per_s (open) and concurrency (closed), or neither"),
+    ({"burstiness": 2.0, "requests": 5},        "burstiness, requests: of a load: give rate_per_s= (open) or"),
+    ({"prompt_tokens": 131_053},                "a request of 131,073 tokens is longer than the 131,072"),
+    ({"rate_per_s": 1, "concurrency": 1},       "give one of rate_per_s= (open) and concurrency= (closed), or neither"),
     ({"rate_per_s": 0},                         "rate_per_s=0"),
     ({"devices": ["l40x"]},                     "l40x is not in hardware_db"),
 ]  # fmt: skip

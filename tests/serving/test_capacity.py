@@ -291,7 +291,7 @@ def test_window_cells_of_llama_cpp():
 NO_ROOM = [
     # model            device      settings                                   told
     ("llama-3.1-70b", "h100-sxm",  {},                                        "leaves no room for K and V"),
-    ("llama-3.1-8b",  "rtx-4090",  {"gpu_memory_utilization": 0.6},           "a higher `gpu_memory_utilization`"),
+    ("llama-3.1-8b",  "rtx-4090",  {"gpu_memory_utilization": 0.6},           "a higher `gpu_memory_utilization=`"),
     ("llama-3.1-8b",  "rtx-4090",  {"engine": "llama.cpp"},                   "a shorter context"),
     ("llama-3.1-8b",  "rtx-4090",  {"kv_bytes": 1.0},                         "leaves no room"),
 ]

@@ -156,7 +156,7 @@ def test_the_threshold_is_the_readers():
 
 # fmt: off
 WRONG = [
-    ({"rate_per_s": 1, "concurrency": 2},      "one of rate_per_s (open) and concurrency (closed)"),
+    ({"rate_per_s": 1, "concurrency": 2},      "one of rate_per_s= (open) and concurrency= (closed)"),
     ({"threshold": 0},                         "threshold"),
     ({"acceptance": 1.5},                      "acceptance=1.5: expected a number from 0 to 1"),
     ({"usd_per_hour": {"gb10": -1}},           "usd_per_hour of gb10"),

@@ -139,14 +139,18 @@ def test_a_faster_rate_is_no_better():
 
 # ---- what is refused
 
+ALONE = {"trace": TRACE, "prompt_tokens": None, "output_tokens": None}
+LONG = Trace("long", (Request(0.0, 100.0, 10.0), Request(1.0, 131_000.0, 73.0)))
+SHORT = load_engine("vllm").with_(max_model_len=512)
 # fmt: off
 REFUSED = [
     # what is asked                               what the line says
-    ({},                                           r"one of rate_per_s \(open\) and concurrency \(closed\)"),
-    ({"rate_per_s": 1, "concurrency": 2},          r"one of rate_per_s \(open\) and concurrency \(closed\)"),
+    ({},                                           r"one of rate_per_s= \(open\) and concurrency= \(closed\)"),
+    ({"rate_per_s": 1, "concurrency": 2},          r"one of rate_per_s= \(open\) and concurrency= \(closed\)"),
     ({"rate_per_s": 1, "prompt_tokens": None},     r"give prompt_tokens, output_tokens"),
-    ({"rate_per_s": 1, "trace": TRACE},            r"give no rate_per_s or concurrency with it"),
-    ({"concurrency": 1, "trace": TRACE},           r"give no rate_per_s or concurrency with it"),
+    ({"rate_per_s": 1, "trace": TRACE},            r"leave prompt_tokens, output_tokens, rate_per_s out"),
+    ({**ALONE, "concurrency": 1},                  r"a trace says when its requests come.*: leave concurrency out"),
+    ({**ALONE, "burstiness": 2, "requests": 3},    r"leave burstiness, requests out"),
     ({"concurrency": 1, "burstiness": 0.5},        r"burstiness=0.5: only open arrivals"),
     ({"rate_per_s": 0},                            r"rate_per_s=0: expected a number, above 0"),
     ({"rate_per_s": -1},                           r"rate_per_s=-1"),
@@ -157,8 +161,12 @@ REFUSED = [
     ({"rate_per_s": 1, "cached_tokens": 500},      r"cached_tokens=500: expected fewer than the prompt's 500"),
     ({"rate_per_s": 1, "cached_tokens": -1},       r"cached_tokens=-1"),
     ({"rate_per_s": 1, "method": "magic"},         r"method='magic': expected one of auto, closed form, sim"),
-    ({"trace": TRACE, "method": "closed form"},    r"needs rates and lengths, not a trace: simulate it"),
-    ({"rate_per_s": 1, "prompt_tokens": 900_000},  r"a request of 900,050 tokens does not fit in the pool"),
+    ({**ALONE, "method": "closed form"},           r"needs rates and lengths, not a trace: simulate it"),
+    ({"rate_per_s": 1, "seed": -1},                r"seed=-1: expected a number, 0 or more, whole"),
+    ({"rate_per_s": 1, "prompt_tokens": 131_023},  r"131,073 tokens is longer than the 131,072 that vllm-0.32 takes"),
+    ({"concurrency": 1, "prompt_tokens": Lengths.ranged(131_023, 0.5)}, r"a request of 131,073 tokens is longer"),
+    ({**ALONE, "trace": LONG},                     r"a request of 131,073 tokens is longer than the 131,072"),
+    ({"rate_per_s": 1, "engine": SHORT},           r"550 tokens is longer than the 512 that vllm-0.32 takes"),
 ]
 # fmt: on
 
@@ -169,6 +177,25 @@ def test_what_is_no_load(asked, line):
     with pytest.raises(InvalidInputError, match=line) as caught:
         ask(**asked)
     assert "\n" not in str(caught.value)
+
+
+def test_the_longest_request_that_is_taken():
+    """As many tokens as the model has positions, prompt and answer together."""
+    assert ask(concurrency=1, prompt_tokens=131_022, requests=1, method="closed form").pool_requests >= 1
+
+
+def test_a_table_of_latencies():
+    """A row a metric in seconds; what the closed form does not give is not-a-number, what has no end infinite."""
+    found = ask(rate_per_s=2)
+    table = found.table()
+    assert table.columns.tolist() == ["metric", "mean", "p50", "p90", "p99"]
+    assert table["metric"].tolist() == [
+        "time_to_first_token_s", "time_per_output_token_s", "inter_token_latency_s", "end_to_end_s",
+    ]  # fmt: skip
+    assert table["mean"][0] == found.time_to_first_token_s.mean
+    assert table["p99"][0] == found.time_to_first_token_s.p99
+    assert math.isnan(table["p50"][3])
+    assert ask(rate_per_s=1000).table()["mean"].tolist() == [math.inf] * 4
 
 
 def test_an_engine_that_is_none():

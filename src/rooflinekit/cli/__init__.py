@@ -25,7 +25,7 @@ from rooflinekit.cli.plan import plan
 from rooflinekit.cli.read import read
 from rooflinekit.cli.reproduce import reproduce
 from rooflinekit.cli.serve import serve
-from rooflinekit.cli.shell import Commands
+from rooflinekit.cli.shell import Command, Commands
 from rooflinekit.cli.slo import slo
 from rooflinekit.cli.speculate import speculate
 from rooflinekit.cli.validate import validate
@@ -65,8 +65,8 @@ for command in (
     freeze,
     verify,
 ):
-    app.command()(command)
-models.command("import")(models_import)
+    app.command(cls=Command)(command)
+models.command("import", cls=Command)(models_import)
 app.add_typer(devices, name="devices")
 app.add_typer(models, name="models")
 

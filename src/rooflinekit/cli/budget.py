@@ -1,12 +1,15 @@
 """``rooflinekit budget``: the time of a request line by line against a limit, and what alone would close the gap."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import EYES, deploy, remark, say, show
-from rooflinekit.cli.serve import profile_of
+from rooflinekit.cli.output import EYES, remark, say, show
+from rooflinekit.cli.server import devices_of, profile_of, refuse_idle, server_of
+
+if TYPE_CHECKING:
+    from rooflinekit.serving.budget import Budget
 
 
 def _time(flag: str, text: str) -> typer.models.OptionInfo:
@@ -14,7 +17,12 @@ def _time(flag: str, text: str) -> typer.models.OptionInfo:
     return option
 
 
+#: What one request alone does not have.
+_OF_A_LOAD = ("burstiness", "requests", "simulate", "seed")
+
+
 def budget(
+    context: typer.Context,
     model: options.ModelName,
     device: options.DeviceName,
     *,
@@ -55,14 +63,18 @@ def budget(
     """
     from rooflinekit.reports import serving as report  # noqa: PLC0415 - loaded when asked for
     from rooflinekit.serving.budget import budget as of  # noqa: PLC0415 - as above
-    from rooflinekit.specs.catalog import load_device  # noqa: PLC0415 - as above
 
-    choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "efficiency": efficiency}
-    layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    alone = rate is None and concurrency is None
+    if alone:
+        refuse_idle(context, _OF_A_LOAD, "one request alone, without --rate and --concurrency")
+    method = "simulation" if simulate else "auto"
+    run = {"burstiness": burstiness, "requests": requests, "method": method, "seed": seed}
     profile = profile_of(engine, chunk, max_num_seqs, utilization)
-    deployment = deploy(
-        model, device, assume=assume, engine=engine and profile.engine, **choices, **layout, routing_skew=skew
-    )
+    layout = (tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    deployment = server_of(
+        (model, device), profile, layout, engine=engine, assume=assume, weights=weights, kv_cache=kv_cache,
+        compute=compute, efficiency=efficiency, routing_skew=skew,
+    )  # fmt: skip
     told = of(
         deployment,
         limit,
@@ -74,17 +86,21 @@ def budget(
         cached_tokens=cached,
         statistic=statistic,
         engine=profile,
-        devices=[load_device(name) for name in instead.split(",") if name],
-        burstiness=burstiness,
-        requests=requests,
-        method="simulation" if simulate else "auto",
-        seed=seed,
+        devices=devices_of("--instead", instead.split(",")),
+        **({} if alone else run),
     )
+    _print(told, report.budget_title(deployment, told, (prompt, output)), form)
+
+
+def _print(told: "Budget", title: str, form: str) -> None:
+    """Print the ledger and what would close the gap; all of it as one tidy table for programs."""
+    from rooflinekit.reports import serving as report  # noqa: PLC0415 - loaded when asked for
+
     if form not in EYES:
         show(report.budget_tidy(told), form)
         remark(form, *report.budget_remarks(told))
         return
-    show(report.ledger_rows(told), form, title=report.budget_title(deployment, told, (prompt, output)))
+    show(report.ledger_rows(told), form, title=title)
     remark(form, *report.budget_remarks(told))
     if told.changes:
         say()

@@ -6,6 +6,7 @@ import typer
 
 from rooflinekit.cli import options
 from rooflinekit.cli.output import model_of, named, remark, say, show, show_figures
+from rooflinekit.cli.shell import Command
 from rooflinekit.specs.catalog import list_devices, list_models, load_device, load_model
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.model import Model
@@ -30,7 +31,7 @@ What = Annotated[str, typer.Argument(metavar="device|model", help="Which file th
 # fmt: on
 
 
-@devices.command("list")
+@devices.command("list", cls=Command)
 def devices_list(vendor: Vendor = None, kind: Kind = None, form: options.Format = "table") -> None:
     """List the devices with the figures that bound inference."""
     from rooflinekit.reports.catalog import device_row  # noqa: PLC0415 - loaded when asked for
@@ -41,7 +42,7 @@ def devices_list(vendor: Vendor = None, kind: Kind = None, form: options.Format 
     remark(form, f"{len(rows)} devices")
 
 
-@devices.command("show")
+@devices.command("show", cls=Command)
 def devices_show(device: options.DeviceName, form: options.Format = "table") -> None:
     """Show every figure of a device with its source beside it."""
     from rooflinekit.reports.catalog import device_figures  # noqa: PLC0415 - as above
@@ -50,7 +51,7 @@ def devices_show(device: options.DeviceName, form: options.Format = "table") -> 
     show_figures(spec, device_figures(spec), form)
 
 
-@models.command("list")
+@models.command("list", cls=Command)
 def models_list(family: Family = None, form: options.Format = "table") -> None:
     """List the models with the figures that bound inference."""
     from rooflinekit.reports.models import model_row  # noqa: PLC0415 - as above
@@ -60,7 +61,7 @@ def models_list(family: Family = None, form: options.Format = "table") -> None:
     remark(form, f"{len(rows)} models")
 
 
-@models.command("show")
+@models.command("show", cls=Command)
 def models_show(model: options.ModelName, *, assume: options.Assume = None, form: options.Format = "table") -> None:
     """Show every figure of a model with its source beside it, and the counts that follow."""
     from rooflinekit.reports.models import model_figures  # noqa: PLC0415 - as above

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflinekit.cli import measured, options
+from rooflinekit.cli.names import naming
 from rooflinekit.cli.output import EYES, remark, say, show, table
 from rooflinekit.errors import InvalidInputError
 
@@ -66,7 +67,8 @@ def compare(
         _refuse(steps=steps or None, minus=minus, table=which)
         _passes(readings, choices, form)
         return
-    taken = None if minus is None else measured.read_file(minus, None, {})
+    with naming("--minus"):
+        taken = None if minus is None else measured.read_file(minus, None, {})
     work = {"prompt_tokens": prompt, "context_tokens": context, "batch": batch or 1, "steps": steps}
     found = [_kernels(reading, choices, work, taken, which) for reading in readings]
     _show_kernels(readings, found, form)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rooflinekit.cli import options
+from rooflinekit.cli.names import naming
 from rooflinekit.cli.output import deploy, remark, show
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def curve(
         efficiency=efficiency,
         routing_skew=skew,
     )
-    batches = options.sizes(batch)
+    batches = options.sizes(batch, "--batch")
     rows = deployment.batch_curve(context_tokens=context, batch=batches)
     if png is not None:
         _draw(deployment, context, batches, png)
@@ -58,4 +59,5 @@ def curve(
 def _draw(deployment: "Deployment", context: float, batches: "Sequence[float]", png: Path) -> None:
     from rooflinekit.reports.plots import batch_curve_figure, save  # noqa: PLC0415 - matplotlib loads when it draws
 
-    save(batch_curve_figure([deployment], context_tokens=context, batch=batches), png)
+    with naming("--png"):
+        save(batch_curve_figure([deployment], context_tokens=context, batch=batches), png)

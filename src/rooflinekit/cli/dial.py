@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import deploy, remark, show
-from rooflinekit.cli.serve import profile_of
+from rooflinekit.cli.names import naming
+from rooflinekit.cli.output import remark, show
+from rooflinekit.cli.server import profile_of, server_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,18 +56,18 @@ def dial(
     from rooflinekit.reports import choices as report  # noqa: PLC0415 - loaded when asked for
     from rooflinekit.serving.dial import budget_curve  # noqa: PLC0415 - as above
 
-    choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "efficiency": efficiency}
-    layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
     profile = profile_of(engine, None, max_num_seqs, utilization)
-    deployment = deploy(
-        model, device, assume=assume, engine=engine and profile.engine, **choices, **layout, routing_skew=skew
-    )
+    layout = (tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    deployment = server_of(
+        (model, device), profile, layout, engine=engine, assume=assume, weights=weights, kv_cache=kv_cache,
+        compute=compute, efficiency=efficiency, routing_skew=skew,
+    )  # fmt: skip
     table = budget_curve(
         deployment,
         prompt,
         output,
         rate,
-        budgets=options.sizes(chunk),
+        budgets=options.sizes(chunk, "--chunk"),
         engine=profile,
         cached_tokens=cached,
         method="simulation" if simulate else "auto",
@@ -87,4 +88,5 @@ def _draw(table: "pd.DataFrame", heading: str, beneath: str, default: int, png: 
 
     place, _, load = heading.partition(": ")
     beneath = f"{load}; {beneath}"
-    save(budget_figure(table, heading=f"Which chunk size: {place}", beneath=beneath, default=default), png)
+    with naming("--png"):
+        save(budget_figure(table, heading=f"Which chunk size: {place}", beneath=beneath, default=default), png)

@@ -6,8 +6,9 @@ import typer
 
 from rooflinekit import units
 from rooflinekit.cli import options
-from rooflinekit.cli.output import EYES, deploy, remark, say, show
-from rooflinekit.cli.serve import profile_of
+from rooflinekit.cli.output import EYES, remark, say, show
+from rooflinekit.cli.server import devices_of, profile_of, server_of
+from rooflinekit.specs.step import checked
 
 if TYPE_CHECKING:
     from rooflinekit.serving.disaggregation import Disaggregation
@@ -66,12 +67,18 @@ def disaggregate(
     """
     from rooflinekit.serving.disaggregation import disaggregate as of  # noqa: PLC0415 - loaded when asked for
 
-    choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "efficiency": efficiency}
-    layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
     profile = profile_of(engine, chunk, max_num_seqs, utilization)
-    deployment = deploy(
-        model, device, assume=assume, engine=engine and profile.engine, **choices, **layout, routing_skew=skew
-    )
+    layout = (tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    deployment = server_of(
+        (model, device), profile, layout, engine=engine, assume=assume, weights=weights, kv_cache=kv_cache,
+        compute=compute, efficiency=efficiency, routing_skew=skew,
+    )  # fmt: skip
+    other = None
+    if decode_device is not None:
+        (spec,) = devices_of("--decode-device", [decode_device])
+        other = deployment.with_(device=spec)
+    if link is not None:
+        checked("link", link, positive=True)  # in the unit that was typed
     found = of(
         deployment,
         prompt_tokens=prompt,
@@ -79,7 +86,7 @@ def disaggregate(
         rate_per_s=rate,
         gpus=gpus,
         prefill_gpus=prefill_gpus,
-        decode=None if decode_device is None else deployment.with_(device=decode_device),
+        decode=other,
         engine=profile,
         cached_tokens=cached,
         link_bytes_per_s=None if link is None else link * units.GIGA,

@@ -2,7 +2,7 @@
 
 from rooflinekit.cli import options
 from rooflinekit.cli.output import EYES, deploy, remark, show
-from rooflinekit.cli.serve import profile_of
+from rooflinekit.cli.server import profile_of
 
 
 def embed(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rooflinekit.cli import options
+from rooflinekit.cli.names import naming
 from rooflinekit.cli.output import named, say
 from rooflinekit.errors import InvalidInputError
 
@@ -48,14 +49,15 @@ def freeze(
         message = "MODEL and DEVICE are both `-`: standard input holds one of them; name a file for the other"
         raise InvalidInputError(message)
     if write is not None:
-        of.check_target(write, overwrite=force)
+        with naming("--write"):
+            of.check_target(write, overwrite=force)
     text = of.freeze(
         named(model),
         named(device),
         prompt_tokens=prompt,
         output_tokens=output,
-        batch=options.sizes(batch),
-        context_tokens=() if context is None else options.sizes(context),
+        batch=options.sizes(batch, "--batch"),
+        context_tokens=() if context is None else options.sizes(context, "--context"),
         tolerance=tolerance,
         folder=None if write is None else write.parent,
         weights=weights,

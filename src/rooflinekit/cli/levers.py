@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import EYES, deploy, remark, say, show
-from rooflinekit.cli.serve import profile_of
+from rooflinekit.cli.names import naming
+from rooflinekit.cli.output import EYES, remark, say, show
+from rooflinekit.cli.server import devices_of, price_of, profile_of, server_of
 from rooflinekit.cli.speculate import draft_of
 from rooflinekit.errors import InvalidInputError
 
@@ -62,12 +63,12 @@ def levers(
     """
     from rooflinekit.serving.levers import levers as of  # noqa: PLC0415 - loaded when asked for
 
-    choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "efficiency": efficiency}
-    layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
     profile = profile_of(engine, chunk, max_num_seqs, utilization)
-    deployment = deploy(
-        model, device, assume=assume, engine=engine and profile.engine, **choices, **layout, routing_skew=skew
-    )
+    layout = (tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    deployment = server_of(
+        (model, device), profile, layout, engine=engine, assume=assume, weights=weights, kv_cache=kv_cache,
+        compute=compute, efficiency=efficiency, routing_skew=skew,
+    )  # fmt: skip
     found = of(
         deployment,
         prompt,
@@ -76,7 +77,7 @@ def levers(
         concurrency=concurrency,
         engine=profile,
         cached_tokens=cached,
-        devices=tuple(name for name in instead.split(",") if name) or None,
+        devices=tuple(devices_of("--instead", instead.split(","))) or None,
         acceptance=acceptance,
         draft=draft_of(draft, deployment),
         usd_per_hour=_prices(usd_per_hour or []),
@@ -96,13 +97,15 @@ def _prices(given: list[str]) -> dict[str, float]:
     if bad is not None:
         message = f"--usd-per-hour {bad}: expected DEVICE=USD, as in h100-sxm=2.5"
         raise InvalidInputError(message)
-    return {device: float(options.number(usd)) for device, _, usd in pairs}
+    devices_of("--usd-per-hour", (device for device, _, _ in pairs))
+    return {device: price_of("--usd-per-hour", device, usd) for device, _, usd in pairs}
 
 
 def _draw(found: "Levers", png: Path) -> None:
     from rooflinekit.reports.plots import levers_figure, save  # noqa: PLC0415 - matplotlib loads when it draws
 
-    save(levers_figure(found), png)
+    with naming("--png"):
+        save(levers_figure(found), png)
 
 
 def _print(found: "Levers", form: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from rooflinekit.cli import options
+from rooflinekit.cli.names import naming
 from rooflinekit.cli.output import STANDARD_INPUT, model_of
 from rooflinekit.errors import InvalidInputError, RooflinekitError
 from rooflinekit.phases.deployment import Deployment
@@ -67,10 +68,10 @@ def given(**facts: object) -> dict[str, Any]:
 
 
 def lengths(**facts: float | None) -> dict[str, Any]:
-    """Keep the sizes that were given, each above 0; a cache may be empty."""
+    """Keep the sizes that were given, each above 0; a cache may be empty, and devices are whole."""
     kept = given(**facts)
     for name, value in kept.items():
-        checked(name, value, positive=name != "context_tokens")
+        checked(name, value, positive=name != "context_tokens", whole=name == "tensor_parallel")
     return kept
 
 
@@ -152,7 +153,10 @@ def _deployment(file: str, said: Mapping[str, Any], choices: Mapping[str, Any]) 
     if "engine" in facts:
         name = str(facts["engine"]).lower()
         facts["engine"] = _RUNS.get(name, name)
-    model, device = model_of(str(said["model"])), load_device(str(said["device"]))
+    with naming(FLAGS["model"] if "model" in choices else file):
+        model = model_of(str(said["model"]))
+    with naming(FLAGS["device"] if "device" in choices else file):
+        device = load_device(str(said["device"]))
     try:
         return Deployment(model, device, **facts, **more, memory_check=False)
     except RooflinekitError as fault:

@@ -1,16 +1,20 @@
 """Arguments and options, each declared once. Their values are checked by the library, which knows what they may be."""
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rooflinekit.cli.names import naming
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.units import MICRO, MILLI
 
 #: A list of sizes is laid out in memory; a longer one is a slip.
 _MOST_SIZES = 100_000
+#: A larger number of anything is a slip too.
+_MOST = 1e15
 
 
 def number(text: object) -> float:
@@ -21,10 +25,14 @@ def number(text: object) -> float:
     """
     written = str(text)
     try:
-        return int(written) if written.strip().lstrip("+-").isdecimal() else float(written)
+        value = int(written) if written.strip().lstrip("+-").isdecimal() else float(written)
     except ValueError:
         message = f"{written!r} is no number"
         raise typer.BadParameter(message) from None
+    if _MOST < abs(value) < inf:
+        message = f"{written!r} is too large: expected {_MOST:g} at most"
+        raise typer.BadParameter(message)
+    return value
 
 
 def seconds(text: object) -> float:
@@ -54,17 +62,18 @@ def limit(text: object) -> tuple[float, str | None]:
     return seconds(time), statistic or None
 
 
-def sizes(text: str) -> list[float]:
-    """Read a list of sizes: numbers, and ranges FIRST:LAST or FIRST:LAST:STEP with both ends included.
+def sizes(text: str, option: str = "--batch") -> list[float]:
+    """Read an option's list of sizes: numbers, and ranges FIRST:LAST or FIRST:LAST:STEP with both ends included.
 
     >>> sizes("1,2,4"), sizes("1:4"), sizes("8,16:32:8")
     ([1, 2, 4], [1, 2, 3, 4], [8, 16, 24, 32])
     """
     found: list[float] = []
     for part in text.split(","):
-        found += _range(part)
+        with naming(option):
+            found += _range(part)
         if len(found) > _MOST_SIZES:
-            message = f"{text!r} lists more than {_MOST_SIZES:,} sizes: use a larger step, FIRST:LAST:STEP"
+            message = f"{option}: {text!r} lists more than {_MOST_SIZES:,} sizes: use a larger step, FIRST:LAST:STEP"
             raise InvalidInputError(message)
     return found
 

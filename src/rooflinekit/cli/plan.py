@@ -1,11 +1,14 @@
 """``rooflinekit plan``: the layouts of a model over several devices, with what each costs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rooflinekit.cli import options
+from rooflinekit.cli.names import naming
 from rooflinekit.cli.output import EYES, model_of, named, remark, show
+from rooflinekit.phases.deployment import Deployment
+from rooflinekit.specs.catalog import load_device
 
 _COLUMNS = (
     "layout", "prefill_s", "decode_step_s", "prefill_communication_share", "decode_communication_share",
@@ -23,7 +26,7 @@ def plan(
     prompt: options.Prompt = 2048,
     context: Annotated[
         float | None,
-        typer.Option("--context", metavar="TOKENS", help="Tokens held before the decode step. [the prompt]"),
+        options.number_option("--context", "TOKENS", "Tokens held before the decode step. [the prompt]"),
     ] = None,
     batch: options.Batch = 1,
     assume: options.Assume = None,
@@ -45,20 +48,20 @@ def plan(
     """
     from rooflinekit.phases.layouts import plan_layouts  # noqa: PLC0415 - pandas loads when asked for
 
+    choices: dict[str, Any] = {
+        "weights": weights,
+        "kv_cache": kv_cache,
+        "compute": compute,
+        "engine": engine,
+        "efficiency": efficiency,
+        "routing_skew": skew,
+        "interconnect": interconnect,
+    }
+    with naming("--device"):
+        card = load_device(named(device))
+    one = Deployment(model_of(model, assume), card, memory_check=False, **choices)  # a wrong choice is told once
     rows = plan_layouts(
-        model_of(model, assume),
-        named(device),
-        gpus=gpus,
-        prompt_tokens=prompt,
-        context_tokens=context,
-        batch=batch,
-        weights=weights,
-        kv_cache=kv_cache,
-        compute=compute,
-        engine=engine,
-        efficiency=efficiency,
-        routing_skew=skew,
-        interconnect=interconnect,
+        one.model, card, gpus=gpus, prompt_tokens=prompt, context_tokens=context, batch=batch, **choices
     )
     show(rows, form, title=f"{model} on {gpus} x {device}, batch {batch:,}", columns=_COLUMNS)
     if form in EYES:

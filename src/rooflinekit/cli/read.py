@@ -35,8 +35,9 @@ def read(
     """
     from rooflinekit.reports import comparison as of  # noqa: PLC0415 - loaded when asked for
 
-    facts = measured.given(model=model, device=device, engine=engine, weights=weights, tensor_parallel=tensor_parallel)
-    facts |= measured.lengths(batch=batch, prompt_tokens=prompt, output_tokens=output, context_tokens=context)
+    facts = measured.given(model=model, device=device, engine=engine, weights=weights) | measured.lengths(
+        tensor_parallel=tensor_parallel, batch=batch, prompt_tokens=prompt, output_tokens=output, context_tokens=context
+    )
     reading = measured.read_file(file, format_of, facts)
     rows = of.record_rows(reading, eyes=form in EYES)
     show(rows, form, title=f"{reading.file}: {reading.format}", columns=of.shown(rows, of.RECORDS))

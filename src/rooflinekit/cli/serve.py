@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import EYES, deploy, remark, say, show
+from rooflinekit.cli.output import EYES, remark, say, show
 from rooflinekit.cli.progress import counting
+from rooflinekit.cli.server import lengths_of, profile_of, refuse_idle, server_of
 from rooflinekit.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rooflinekit.serving import EngineProfile
-    from rooflinekit.serving.arrivals import Lengths, Trace
+    from rooflinekit.serving.arrivals import Trace
     from rooflinekit.serving.cost import Cost
+
+#: What a trace says itself.
+_TRACED = ("prompt", "output", "requests", "burstiness", "range_ratio")
 
 
 def serve(
+    context: typer.Context,
     model: options.ModelName,
     device: options.DeviceName,
     *,
@@ -57,25 +61,20 @@ def serve(
     """
     from rooflinekit.serving.cost import cost  # noqa: PLC0415 - loaded when asked for
 
-    if sum(one is not None for one in (rate, concurrency, trace)) != 1:
-        message = "give one of --rate (open arrivals), --concurrency (a closed client) and --trace (a file)"
-        raise InvalidInputError(message)
-    if trace is not None and (requests is not None or burstiness != 1 or range_ratio != 1):
-        message = "--trace says when its requests come and how long they are: leave --requests, --burstiness and "
-        raise InvalidInputError(message + "--range-ratio out")
-    choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "efficiency": efficiency}
-    layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    _refuse_two_loads(context, rate, concurrency, trace)
     profile = profile_of(engine, chunk, max_num_seqs, utilization)
-    deployment = deploy(
-        model, device, assume=assume, engine=engine and profile.engine, **choices, **layout, routing_skew=skew
-    )
+    layout = (tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    deployment = server_of(
+        (model, device), profile, layout, engine=engine, assume=assume, weights=weights, kv_cache=kv_cache,
+        compute=compute, efficiency=efficiency, routing_skew=skew,
+    )  # fmt: skip
     read = _trace(trace)
     with counting("requests simulated", _count(read, requests, concurrency)) as progress:
         priced = cost(
             deployment,
             usd_per_hour=usd_per_hour,
-            prompt_tokens=lengths_of(prompt, range_ratio),
-            output_tokens=lengths_of(output, range_ratio),
+            prompt_tokens=None if trace else lengths_of(prompt, range_ratio),
+            output_tokens=None if trace else lengths_of(output, range_ratio),
             rate_per_s=rate,
             concurrency=concurrency,
             burstiness=burstiness,
@@ -90,28 +89,13 @@ def serve(
     _print(priced, form)
 
 
-def profile_of(
-    engine: str | None, chunk: int | None, max_num_seqs: int | None, utilization: float | None
-) -> "EngineProfile":
-    """Load the profile of an engine with what the user sets."""
-    from rooflinekit.serving import load_engine  # noqa: PLC0415 - loaded when asked for
-
-    return load_engine(
-        engine or "vllm",
-        max_num_batched_tokens=chunk,
-        max_num_seqs=max_num_seqs,
-        gpu_memory_utilization=utilization,
-    )
-
-
-def lengths_of(tokens: float, ratio: float) -> "float | Lengths":
-    """Give a length, or the uniform lengths between a part of it and all of it."""
-    from rooflinekit.serving.arrivals import Lengths  # noqa: PLC0415 - loaded when asked for
-
-    if not 0 < ratio <= 1:
-        message = f"--range-ratio {ratio:g}: expected a number above 0, at most 1"
+def _refuse_two_loads(context: typer.Context, rate: float | None, concurrency: int | None, trace: Path | None) -> None:
+    """Refuse two loads at once, and what has no effect beside a trace."""
+    if sum(one is not None for one in (rate, concurrency, trace)) != 1:
+        message = "give one of --rate (open arrivals), --concurrency (a closed client) and --trace (a file)"
         raise InvalidInputError(message)
-    return tokens if ratio == 1 else Lengths.ranged(tokens, ratio)
+    if trace is not None:
+        refuse_idle(context, _TRACED, "--trace says when its requests come and how long they are")
 
 
 def _trace(path: Path | None) -> "Trace | None":

@@ -7,13 +7,30 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from rooflinekit.cli.names import as_typed, options_of
 from rooflinekit.errors import ContextLengthWarning, RooflinekitError
+from rooflinekit.specs.precision import one_of
 
 BAD_INPUT = 2
 #: The base of what typer raises for a wrong command line; click's, or that of typer's own copy of it.
 _USAGE_FAULT: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+class Command(TyperCommand):
+    """One command, whose faults name the options that it has and not the arguments of Python."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - the context of click, or of typer's own copy of it
+        """Run it; a format that is none is told before there is a picture or a file."""
+        from rooflinekit.reports.tables import FORMATS  # noqa: PLC0415 - rich loads when there is something to print
+
+        try:
+            one_of("--format", ctx.params.get("form", FORMATS[0]), FORMATS)
+            return super().invoke(ctx)
+        except RooflinekitError as error:
+            options = options_of(flag for parameter in self.params for flag in parameter.opts)
+            raise type(error)(as_typed(str(error), options)) from error
 
 
 class Commands(TyperGroup):
@@ -24,7 +41,7 @@ class Commands(TyperGroup):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             status = self._run(*args, **{**extra, "standalone_mode": False})
-        for warning in _distinct(caught):
+        for warning in _distinct(caught) if status != BAD_INPUT else ():  # a fault is told alone: there is no answer
             _say("warning", warning.message)
         sys.exit(status)
 
@@ -34,7 +51,7 @@ class Commands(TyperGroup):
             sys.stdout.flush()
         except BrokenPipeError:
             return _quiet()
-        except (RooflinekitError, OSError, MemoryError, typer.Abort, _USAGE_FAULT) as error:
+        except (RooflinekitError, OSError, MemoryError, OverflowError, typer.Abort, _USAGE_FAULT) as error:
             return _say("error", _told(error))
         return status if isinstance(status, int) else 0
 
@@ -42,6 +59,8 @@ class Commands(TyperGroup):
 def _told(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "more points than memory holds: ask for fewer tokens or a shorter range"
+    if isinstance(error, OverflowError):
+        return "a number too large to compute with: write a smaller one"
     if isinstance(error, typer.Abort):
         return "aborted"
     if isinstance(error, OSError) and error.filename:

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import EYES, deploy, remark, say, show
+from rooflinekit.cli.names import naming
+from rooflinekit.cli.output import EYES, remark, say, show
 from rooflinekit.cli.progress import counting
-from rooflinekit.cli.serve import lengths_of, profile_of
+from rooflinekit.cli.server import devices_of, lengths_of, price_of, profile_of, refuse_idle, server_of
 from rooflinekit.errors import InvalidInputError
+from rooflinekit.specs.precision import one_of
 
 if TYPE_CHECKING:
     from rooflinekit.phases.deployment import Deployment
@@ -23,6 +25,7 @@ def _limit(flag: str, what: str) -> typer.models.OptionInfo:
 
 
 def slo(
+    context: typer.Context,
     model: options.ModelName,
     device: options.DeviceName,
     *,
@@ -70,53 +73,69 @@ def slo(
     """
     objective = objective_of((first, each, gap, whole), statistic)
     profile = profile_of(engine, chunk, max_num_seqs, utilization)
-    layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
-    if rate is not None and any(degree > 1 for degree in layout.values()):
-        message = "--rate tries every layout of --gpus-each: leave the layout out"
-        raise InvalidInputError(message)
-    if rate is not None and instead:
-        message = "--rate counts GPUs of one device, --instead compares devices: give one of the two"
-        raise InvalidInputError(message)
-    settings: dict[str, Any] = {
-        "weights": weights,
-        "kv_cache": kv_cache,
-        "compute": compute,
-        "efficiency": efficiency,
-        "routing_skew": skew,
-        "engine": engine and profile.engine,
-    }
-    deployment = deploy(model, device, assume=assume, **settings, **layout, memory_check=False)
+    layout = (tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
+    _refuse_two_questions(context, rate, instead, layout)
+    choices: dict[str, Any] = {
+        "weights": weights, "kv_cache": kv_cache, "compute": compute, "efficiency": efficiency, "routing_skew": skew,
+    }  # fmt: skip
+    deployment = server_of(
+        (model, device), profile, layout, engine=engine, assume=assume, memory_check=False, **choices
+    )
+    settings = {**choices, "engine": deployment.engine}
     work: dict[str, Any] = {
-        "prompt_tokens": lengths_of(prompt, range_ratio),
-        "output_tokens": lengths_of(output, range_ratio),
-        "burstiness": burstiness,
-        "requests": requests,
-        "cached_tokens": cached,
-        "engine": profile,
-        "method": "simulation" if simulate else "auto",
-        "seed": seed,
-    }
+        "prompt_tokens": lengths_of(prompt, range_ratio), "output_tokens": lengths_of(output, range_ratio),
+        "burstiness": burstiness, "requests": requests, "cached_tokens": cached, "engine": profile,
+        "method": "simulation" if simulate else "auto", "seed": seed,
+    }  # fmt: skip
     with counting("requests of the run that is simulated", requests or 1000) as progress:
         work["progress"] = progress
         if instead:
             devices = {deployment.device: usd_per_hour, **_devices(instead)}
-            _print_candidates(deployment, objective, {**work, "settings": {**settings, **layout}}, devices, form)
+            _print_candidates(
+                deployment, objective, {**work, "settings": {**settings, **options.layout(*layout)}}, devices, form
+            )
         elif rate is None:
             _print_rate(deployment, objective, work, usd_per_hour, form)
         else:
             _print_fleets(deployment, objective, {**work, "rate_per_s": rate, "settings": settings}, gpus_each, form)
 
 
+def _refuse_two_questions(context: typer.Context, rate: float | None, instead: str, layout: tuple[int, ...]) -> None:
+    """Refuse what belongs to another of the three questions."""
+    if rate is None:
+        refuse_idle(context, ("gpus_each",), "GPUs are counted at a --rate")
+        return
+    refuse_idle(context, ("usd_per_hour",), "--rate counts GPUs, whatever they cost")
+    if max(layout) > 1:
+        message = "--rate tries every layout of --gpus-each: leave the layout out"
+        raise InvalidInputError(message)
+    if instead:
+        message = "--rate counts GPUs of one device, --instead compares devices: give one of the two"
+        raise InvalidInputError(message)
+
+
 def objective_of(limits: tuple[str | None, ...], statistic: str) -> "Objective":
     """Make the objective of the limits that are given."""
     from rooflinekit.serving.objectives import METRICS, Objective  # noqa: PLC0415 - loaded when asked for
 
-    given = {name: options.limit(one) for name, one in zip(METRICS, limits, strict=True) if one is not None}
+    flags = zip(METRICS, ("--ttft", "--tpot", "--itl", "--e2e"), limits, strict=True)
+    given = {name: _limit_of(flag, one) for name, flag, one in flags if one is not None}
     if not given:
         message = "an objective without a limit: give one of --ttft, --tpot, --itl, --e2e"
         raise InvalidInputError(message)
     named = {name: seconds if of is None else (seconds, of) for name, (seconds, of) in given.items()}
     return Objective(**named, statistic=statistic)
+
+
+def _limit_of(flag: str, text: str) -> tuple[float, str | None]:
+    """Read a limit."""
+    from rooflinekit.serving.objectives import STATISTICS  # noqa: PLC0415 - loaded when asked for
+
+    with naming(flag):
+        time_s, statistic = options.limit(text)
+    if statistic is not None:
+        one_of(f"{flag} after the colon", statistic, STATISTICS)
+    return time_s, statistic
 
 
 def _print_rate(
@@ -152,10 +171,10 @@ def _print_rate(
 
 def _devices(text: str) -> "dict[Device, float | None]":
     """Read further devices, each with its price or without."""
-    from rooflinekit.specs.catalog import load_device  # noqa: PLC0415 - loaded when asked for
-
-    pairs = (one.partition("=") for one in text.split(",") if one)
-    return {load_device(name.strip()): options.number(usd) if usd else None for name, _, usd in pairs}
+    pairs = [one.partition("=") for one in text.split(",") if one]
+    devices = devices_of("--instead", (name for name, _, _ in pairs))
+    prices = [price_of("--instead", name, usd) if usd else None for name, _, usd in pairs]
+    return dict(zip(devices, prices, strict=True))
 
 
 def _print_candidates(
@@ -184,7 +203,7 @@ def _print_fleets(
     from rooflinekit.reports import serving as report  # noqa: PLC0415 - loaded when asked for
     from rooflinekit.serving.min_gpus import min_gpus  # noqa: PLC0415 - as above
 
-    counts = tuple(options.sizes(gpus_each))
+    counts = tuple(options.sizes(gpus_each, "--gpus-each"))
     rate = work.pop("rate_per_s")
     fleets = min_gpus(deployment.model, deployment.device, rate, objective, gpus_each=counts, **work)
     rows = report.fleet_rows(fleets)

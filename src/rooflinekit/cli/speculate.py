@@ -47,7 +47,7 @@ def speculate(
     choices = {"weights": weights, "kv_cache": kv_cache, "compute": compute, "efficiency": efficiency}
     layout = options.layout(tensor_parallel, pipeline_parallel, expert_parallel, attention_groups)
     deployment = deploy(model, device, assume=assume, engine=engine, **choices, **layout, routing_skew=skew)
-    small, batches = draft_of(draft, deployment), options.sizes(batch)
+    small, batches = draft_of(draft, deployment), options.sizes(batch, "--batch")
     asked = {"acceptance": acceptance, "context_tokens": context, "drafted": drafted, "draft": small}
     rows = speculation_table(deployment, batch=batches, **asked)  # type: ignore[arg-type]
     first = of(deployment, batch=batches[0], **asked)  # type: ignore[arg-type]

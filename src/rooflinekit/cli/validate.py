@@ -53,9 +53,11 @@ def validate(
 
     _require_scipy()
     names = _names(sets, leave_one_device_out=leave_one_device_out)
+    if device is not None and not any(name.endswith(".csv") for name in names):
+        message = f"--device {device}: of a CSV file that has no column of it, and --set names no file"
+        raise InvalidInputError(message)
     fact = _checked(by, of.FACTS, "by") or ("device" if leave_one_device_out else None)
     _checked(ablate, ("totals",), "ablate")
-    _checked(form, ("table", "markdown", "csv", "json"), "format")
     frames = dict(_frames(names, device, ablate=ablate is not None))
     found = {name: frame for name, frame in frames.items() if frame is not None}
     if rows:

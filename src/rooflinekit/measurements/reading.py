@@ -153,7 +153,7 @@ def detect(source: Source) -> Format:
         if one.matches(source):
             return one
     names = ", ".join(one.name for one in FORMATS)
-    return source.refuse(f"is of no known format: expected one of {names}; format= (--format-of NAME) says which it is")
+    return source.refuse(f"is of no known format: expected one of {names}; `format=` says which it is")
 
 
 def told(skipped: Mapping[str, int]) -> str:

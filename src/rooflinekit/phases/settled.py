@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -25,9 +26,9 @@ from rooflinekit.phases.resolve import (
 )
 from rooflinekit.phases.row import Value
 from rooflinekit.roofline.communication import Links
-from rooflinekit.roofline.laws import is_of_engine
+from rooflinekit.roofline.laws import is_of_engine, same_engine
 from rooflinekit.roofline.timing import Floor, Timing, compile_timing
-from rooflinekit.specs.catalog import load_device, load_model
+from rooflinekit.specs.catalog import load_device, load_engines, load_model
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.efficiency import Efficiency
 from rooflinekit.specs.interconnect import Interconnect, LinkChoice
@@ -36,6 +37,8 @@ from rooflinekit.specs.parallelism import Parallelism, parallelism
 from rooflinekit.specs.precision import Precision
 from rooflinekit.specs.step import Real, amount, checked
 
+#: Names that are more alike than this may be a slip.
+_NEAR = 0.75
 Named = str | Path | Mapping[str, Any]
 
 
@@ -213,7 +216,14 @@ class Settled:
         engine, laws = self.engine, self.timing.laws
         if engine is None or self.efficiency != "calibrated" or is_of_engine(laws.chain[0], engine):
             return ()
-        return (f"no constants of engine {engine!r} for {self.device.id}: {laws.basis} taken",)
+        return (f"no constants of engine {engine!r} for {self.device.id}: {laws.basis} taken{self._meant(engine)}",)
+
+    def _meant(self, engine: str) -> str:
+        """Ask whether a known engine was meant: others are taken too, since anyone may measure one."""
+        known = {str(entry.engine) for entry in (*self.device.efficiency, *load_engines()) if entry.engine}
+        stems = known | {one.partition("-")[0] for one in known}
+        near = get_close_matches(engine.lower(), sorted(stems), n=1, cutoff=_NEAR)
+        return f"; did you mean {near[0]}?" if near and not same_engine(near[0], engine) else ""
 
     @cached_property
     def weights_bytes(self) -> float:

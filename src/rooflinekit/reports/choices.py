@@ -47,6 +47,8 @@ def lever_rows(found: Levers) -> list[Row]:
 
 def _figure(found: Levers, metric: str) -> str:
     value = getattr(found.base, METRICS[metric])
+    if isinf(value):
+        return "overloaded"
     if metric == "cost" and found.priced:
         return f"${units.significant(value * units.MEGA)} a million"
     return _SHOWN[metric].format(units.significant(value)) if metric in _SHOWN else units.duration(value)

@@ -220,6 +220,55 @@ class Trace:
         return iter(self.rows)
 
 
+def traffic_of(
+    lengths: tuple[float | Lengths | None, float | Lengths | None],
+    rate_per_s: float | None,
+    concurrency: int | None,
+    burstiness: float,
+    requests: int | None,
+    *,
+    trace: Trace | None = None,
+) -> Traffic | Trace:
+    """Make the requests of a run of what a caller gives; a trace says all of it by itself."""
+    if trace is not None:
+        _refuse_beside_trace(lengths, rate_per_s, concurrency, burstiness, requests)
+        return trace
+    if None in lengths or (rate_per_s is None) == (concurrency is None):
+        message = (
+            "give prompt_tokens, output_tokens, and one of rate_per_s= (open) and concurrency= (closed), or a trace"
+        )
+        raise InvalidInputError(message)
+    prompts, outputs = (
+        one if isinstance(one, Lengths) else Lengths(_one_length(name, one))
+        for name, one in zip(("prompt_tokens", "output_tokens"), lengths, strict=True)
+    )
+    if rate_per_s is not None:
+        return Traffic(Open(rate_per_s, burstiness), prompts, outputs, 1000 if requests is None else requests)
+    if burstiness != 1.0:
+        message = f"burstiness={burstiness:g}: only open arrivals (rate_per_s=) come in bursts; a closed client waits"
+        raise InvalidInputError(message)
+    closed = Closed(concurrency or 0)
+    return Traffic(closed, prompts, outputs, 10 * closed.concurrency if requests is None else requests)
+
+
+def _refuse_beside_trace(lengths: tuple[object, object], *load: object) -> None:
+    """Refuse what a trace says already: it would have no effect."""
+    names = ("prompt_tokens", "output_tokens", "rate_per_s", "concurrency", "burstiness", "requests")
+    idle = (None, None, None, None, 1.0, None)
+    given = [name for name, value, nought in zip(names, (*lengths, *load), idle, strict=True) if value != nought]
+    if given:
+        message = f"a trace says when its requests come and how long they are: leave {', '.join(given)} out"
+        raise InvalidInputError(message)
+
+
+def _one_length(name: str, length: object) -> float:
+    if isinstance(length, bool) or not isinstance(length, int | float):
+        message = f"{name}={length!r}: expected one number of tokens, or Lengths for a distribution"
+        raise InvalidInputError(message)
+    checked(name, length, minimum=1.0)
+    return float(length)
+
+
 def read_trace(path: str | Path) -> Trace:
     """
     Read a trace file.

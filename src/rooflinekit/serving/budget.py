@@ -10,6 +10,7 @@ import numpy as np
 from rooflinekit import units
 from rooflinekit.errors import DoesNotFitError, InvalidInputError, MissingFigureError
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.serving.capacity import refuse_longer
 from rooflinekit.serving.engine import EngineProfile, load_engine
 from rooflinekit.serving.host import Layers, served_by, with_host_s
 from rooflinekit.serving.objectives import STATISTICS, Objective, judged
@@ -216,6 +217,12 @@ def budget(
     -------
     told : Budget
 
+    Raises
+    ------
+    InvalidInputError
+        A size or limit is out of range, both rate and concurrency are given, settings of a load are given without one,
+        or the request is longer than the engine takes (``max_model_len``).
+
     Notes
     -----
     Each change is solved by bisection on the whole answer, queue included, to 1%; how much faster prefill or decode
@@ -231,7 +238,10 @@ def budget(
     """
     one_of("statistic", statistic, STATISTICS)
     if rate_per_s is not None and concurrency is not None:
-        message = "give one of rate_per_s (open) and concurrency (closed), or neither: one request alone"
+        message = "give one of rate_per_s= (open) and concurrency= (closed), or neither: one request alone"
+        raise InvalidInputError(message)
+    if choices and rate_per_s is None and concurrency is None:
+        message = f"{', '.join(choices)}: of a load: give rate_per_s= (open) or concurrency= (closed) too"
         raise InvalidInputError(message)
     checked("network_s", network_s)
     load = {"rate_per_s": rate_per_s, "concurrency": concurrency}
@@ -239,13 +249,10 @@ def budget(
     for name, least in {"prompt_tokens": 1.0, "output_tokens": 1.0, "cached_tokens": 0.0}.items():
         checked(name, sizes[name], minimum=least)
     limit = float(checked("limit_s", limit_s, positive=True))  # type: ignore[arg-type]
-    work = _Work(
-        served_by(deployment, load_engine(engine)),
-        {**sizes, **load, "engine": load_engine(engine), **choices},
-        limit,
-        network_s,
-        statistic,
-    )
+    profile = load_engine(engine)
+    refuse_longer(deployment, profile, prompt_tokens + output_tokens)
+    served = served_by(deployment, profile)
+    work = _Work(served, {**sizes, **load, "engine": profile, **choices}, limit, network_s, statistic)
     lines = work.lines()
     changes = () if lines.total_s <= limit else tuple(_changes(work, lines, devices))
     return Budget(lines, limit, statistic, work.basis, work.serving, changes)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflinekit import units
-from rooflinekit.errors import DoesNotFitError
+from rooflinekit.errors import DoesNotFitError, InvalidInputError
 from rooflinekit.operators.kv_cache import kv_cache_bytes
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.phases.row import Value
@@ -19,7 +19,7 @@ from rooflinekit.specs.step import Real, amount, checked
 
 #: What else makes room, by how the pool is sized.
 _REMEDY = {
-    "utilisation": "a higher `gpu_memory_utilization` or a smaller `max_num_batched_tokens`",
+    "utilisation": "a higher `gpu_memory_utilization=` or a smaller `max_num_batched_tokens=`",
     "context": "a shorter context (`max_model_len=`)",
 }
 
@@ -152,10 +152,6 @@ class Capacity:
         if self.engine.pool == "context":
             return float(self.limits.max_num_seqs or 1)
         return self.share.engines * self.blocks / float(np.mean(self._taken(drawn)))
-
-    def blocks_of(self, tokens: Real) -> Value:
-        """Blocks that a request of so many tokens takes, as the engine's admission counts them."""
-        return self._taken(amount(checked("tokens", tokens)))
 
     def reserved_bytes(self, tokens: Real) -> Value:
         """Bytes of one GPU that the engine sets aside for a request of so many tokens."""
@@ -297,6 +293,17 @@ def limits_of(profile: EngineProfile, deployment: Deployment) -> Limits:
     known = [length for length in (longest, own) if length is not None]
     longest = profile.max_model_len or (min(known) if known else None)
     return Limits(profile.token_budget(device), profile.sequences(device), longest)
+
+
+def refuse_longer(deployment: Deployment, profile: EngineProfile, tokens: float) -> None:
+    """Refuse a request that the engine refuses: one of more tokens, prompt and answer together, than it takes."""
+    longest = limits_of(profile, deployment).max_model_len
+    if longest is not None and tokens > longest:
+        message = (
+            f"a request of {units.count(tokens)} tokens is longer than the {longest:,} that {profile.id} takes of "
+            f"{deployment.model.id} on {deployment.device.id} (max_model_len): expected prompt and answer within them"
+        )
+        raise InvalidInputError(message)
 
 
 def _with_cache(deployment: Deployment, profile: EngineProfile) -> Deployment:

@@ -9,6 +9,7 @@ from rooflinekit import units
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Trace
 from rooflinekit.serving.host import loaded_step_s
+from rooflinekit.serving.loaded_steps import mean_context_tokens
 from rooflinekit.serving.objectives import Objective, judged
 from rooflinekit.serving.serve import Serving, serve
 from rooflinekit.specs.step import Group, checked
@@ -206,7 +207,7 @@ def _lengths(serving: Serving) -> tuple[float, float]:
 def _decoding(serving: Serving) -> Group:
     """Give the sequences that decode together, at the middle of their answers."""
     prompt, output = _lengths(serving)
-    return Group(1.0, prompt + output / 2.0, max(serving.running, 1.0))
+    return Group(1.0, mean_context_tokens(prompt, output), max(serving.running, 1.0))
 
 
 def _share_of_step_s(serving: Serving) -> float:

@@ -11,6 +11,7 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile, load_engine
 from rooflinekit.serving.host import loaded_step_s, served_by
+from rooflinekit.serving.loaded_steps import mean_context_tokens
 from rooflinekit.serving.serve import Serving, serve
 from rooflinekit.specs.step import Group, checked
 
@@ -161,7 +162,7 @@ def gaps(
     count = ceil(new / size)
     starts = np.unique([0.0, max(count - 2, 0) * size])  # the last full chunk reads most of the prompt's own K and V
     chunks = Group(size, held + starts, 1.0, 1.0 if count == 1 else 0.0)
-    rest = (prompt_tokens + output_tokens / 2.0, batch)
+    rest = (mean_context_tokens(prompt_tokens, output_tokens), batch)
     chunked = _longest(deployment, engine, chunks, rest)
     whole = _longest(deployment, engine, Group(new, held, 1.0), rest)
     full = _longest(deployment, engine, Group(size, held, max(room / size, 1.0)), rest)

@@ -11,6 +11,7 @@ from rooflinekit.operators.forward import features
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.roofline.timing import Timing, compile_timing
 from rooflinekit.serving.changes import scaled_device
+from rooflinekit.serving.host import LOADED_BUSY_S
 from rooflinekit.specs.step import Group, checked, checked_group
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 #: Half the width of a central difference, as a part.
 STEP = 0.05
-_LOADED = float("inf")
 
 
 class Sizes(NamedTuple):
@@ -98,7 +98,7 @@ def _seconds(timing: Timing, sizes: Sizes) -> Times:
     prefill = checked_group(Group(sizes.prompt_tokens, sizes.held_tokens, sizes.prompts))
     decode = checked_group(Group(1.0, sizes.context_tokens, sizes.batch))
     prefill_s, decode_s = (
-        float(timing.total_s(features(timing.plan.features, (group,)), _LOADED)[0]) for group in (prefill, decode)
+        float(timing.total_s(features(timing.plan.features, (group,)), LOADED_BUSY_S)[0]) for group in (prefill, decode)
     )
     return prefill_s, decode_s
 

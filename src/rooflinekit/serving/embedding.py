@@ -7,6 +7,7 @@ import numpy as np
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.serving.capacity import refuse_longer
 from rooflinekit.serving.cost import Price, price_of
 from rooflinekit.serving.engine import EngineProfile, load_engine
 from rooflinekit.serving.host import loaded_step_s, served_by
@@ -107,7 +108,8 @@ def embed(
     Raises
     ------
     InvalidInputError
-        A text is longer than a pass of an engine that does not cut prompts, or the price is no number above 0.
+        A text is longer than the engine takes (``max_model_len``), or than a pass of one that does not cut prompts, or
+        the price is no number above 0.
     DoesNotFitError
         Weights and the texts of one pass exceed the memory.
 
@@ -133,6 +135,7 @@ def embed(
     length = float(checked("tokens", tokens, minimum=1.0))  # type: ignore[arg-type]
     profile = load_engine(engine)
     deployment = served_by(deployment, profile)
+    refuse_longer(deployment, profile, length)
     budget, most = profile.token_budget(deployment.device), profile.sequences(deployment.device)
     if length > budget and not profile.enable_chunked_prefill:
         message = (

@@ -12,6 +12,8 @@ from rooflinekit.serving.engine import EngineProfile
 from rooflinekit.specs.step import Group
 
 Amount = float | NDArray[np.float64]
+#: Compute-bound work just before a step of a loaded server, ``busy_s``: no burst of clocks is left. [s]
+LOADED_BUSY_S = float("inf")
 
 
 class Layers(NamedTuple):
@@ -122,7 +124,8 @@ def loaded_step_s(
     >>> bool(loaded_step_s(*server, **work) < sum(loaded_step_s(*server, **{name: work[name]}) for name in work))
     True
     """
-    device_s = deployment.step(*(one for one in (chunks, decoding) if one is not None), busy_s=float("inf")).time_s
+    groups = [one for one in (chunks, decoding) if one is not None]
+    device_s = deployment.step(*groups, busy_s=LOADED_BUSY_S).time_s
     prompts = 0.0 if chunks is None else np.asarray(chunks.sequences)
     running = 0.0 if decoding is None else np.asarray(decoding.sequences)
     read = 0.0 if chunks is None else np.multiply(chunks.new_tokens, chunks.sequences)

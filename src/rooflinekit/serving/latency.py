@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 from rooflinekit.serving.tally import Tally
 
+#: Latencies that clients see, as results call them.
+METRICS = ("time_to_first_token_s", "time_per_output_token_s", "inter_token_latency_s", "end_to_end_s")
+
 
 class Latency(NamedTuple):
     """

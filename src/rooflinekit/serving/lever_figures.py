@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from rooflinekit.serving.changes import State
+from rooflinekit.serving.host import LOADED_BUSY_S
+from rooflinekit.serving.loaded_steps import mean_context_tokens
 from rooflinekit.serving.serve import Serving, serve
 
 #: What is compared: name in tables, field of :class:`Figures`.
@@ -16,7 +18,6 @@ METRICS = {
     "KV capacity": "pool_requests",
     "cost": "cost_per_token",
 }
-_LOADED = float("inf")
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,6 @@ class Figures:
     pool_requests: float
     cost_per_token: float
     method: str
-
-
-def mean_context(state: State) -> float:
-    """Give the mean context of an answer's steps."""
-    return state.prompt_tokens + state.output_tokens / 2.0
 
 
 def served(state: State, method: str) -> Serving:
@@ -57,10 +53,11 @@ def alone_s(state: State) -> float:
     """Time one prompt alone in a loaded server, in the engine's chunks."""
     prompt, held = max(int(state.prompt_tokens), 1), int(state.cached_tokens)
     budget = state.budget if state.engine.enable_chunked_prefill or state.engine.micro_batch_tokens else prompt
-    whole = state.deployment.chunked_prefill(prompt, token_budget=budget, cached_tokens=held, busy_s=_LOADED)
+    whole = state.deployment.chunked_prefill(prompt, token_budget=budget, cached_tokens=held, busy_s=LOADED_BUSY_S)
     return float(whole.time_s)
 
 
 def step_s(state: State, batch: float) -> float:
     """Time a decode step at the mean context of an answer in a loaded server."""
-    return float(state.deployment.decode(mean_context(state), batch=batch, busy_s=_LOADED).time_s)
+    context = mean_context_tokens(state.prompt_tokens, state.output_tokens)
+    return float(state.deployment.decode(context, batch=batch, busy_s=LOADED_BUSY_S).time_s)

@@ -13,7 +13,8 @@ from rooflinekit.serving.changes import Change, State, changes
 from rooflinekit.serving.elasticity import elasticities
 from rooflinekit.serving.engine import EngineProfile, load_engine
 from rooflinekit.serving.host import served_by
-from rooflinekit.serving.lever_figures import METRICS, Figures, alone_s, how, mean_context, served, step_s
+from rooflinekit.serving.lever_figures import METRICS, Figures, alone_s, how, served, step_s
+from rooflinekit.serving.loaded_steps import mean_context_tokens
 from rooflinekit.serving.serve import Serving
 from rooflinekit.serving.speculative import MODULE, Draft, Speculation, speculate
 from rooflinekit.specs.catalog import load_device
@@ -110,7 +111,7 @@ class Levers:
         return elasticities(
             state.deployment,
             prompt_tokens=state.prompt_tokens,
-            context_tokens=mean_context(state),
+            context_tokens=mean_context_tokens(state.prompt_tokens, state.output_tokens),
             batch=self.batch,
             cached_tokens=state.cached_tokens,
         )
@@ -118,9 +119,8 @@ class Levers:
     def __repr__(self) -> str:
         """Give one line."""
         base, count = self.base, sum(bool(row.moved) for row in self.rows)
-        times = (
-            f"TTFT {units.duration(base.time_to_first_token_s)}, TPOT {units.duration(base.time_per_output_token_s)}"
-        )
+        first, each = base.time_to_first_token_s, base.time_per_output_token_s
+        times = "overloaded" if np.isinf(first) else f"TTFT {units.duration(first)}, TPOT {units.duration(each)}"
         return f"{times}: {count} of {len(self.rows)} changes move something ({self.basis})"
 
 
@@ -333,9 +333,13 @@ class _Comparison:
 
     def _speculate(self, acceptance: float, draft: Draft, batch: float, drafted: int | None = None) -> Speculation:
         return speculate(
-            self.state.deployment, acceptance=acceptance, context_tokens=mean_context(self.state), batch=batch,
+            self.state.deployment, acceptance=acceptance, context_tokens=self._context, batch=batch,
             drafted=drafted, draft=draft,
         )  # fmt: skip
+
+    @property
+    def _context(self) -> float:
+        return mean_context_tokens(self.state.prompt_tokens, self.state.output_tokens)
 
     @property
     def _most(self) -> float:

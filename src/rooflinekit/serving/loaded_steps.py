@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile
-from rooflinekit.serving.host import Layers, with_host_s
+from rooflinekit.serving.host import LOADED_BUSY_S, Layers, with_host_s
 from rooflinekit.serving.scheduler import Rules
 from rooflinekit.specs.step import Group
 
 Values = NDArray[np.float64]
+Amount = TypeVar("Amount", float, Values)
 #: Prompts in one step that are told apart.
 _TOGETHER = 16
-_LOADED = float("inf")
 _NOUGHT = np.zeros(1)
 
 
@@ -179,7 +179,7 @@ class Model:
         )
         whole = tuple(Group(*(np.broadcast_to(value, shape).ravel() for value in group)) for group in groups)
         timing = self.deployment.timing
-        seconds = timing.total_s(features(timing.plan.features, whole), _LOADED).reshape(shape)
+        seconds = timing.total_s(features(timing.plan.features, whole), LOADED_BUSY_S).reshape(shape)
         return with_host_s(
             self.profile, seconds, self.layers, sequences=beside + cases.prompts,
             prompts=np.broadcast_to(cases.prompts, shape), tokens=cases.new * cases.prompts + beside,
@@ -213,5 +213,33 @@ def _others(load: Load, running: Values) -> Values:
     )
 
 
+def mean_context_tokens(prompt_tokens: Amount, output_tokens: Amount) -> Amount:
+    r"""
+    Mean number of tokens that a request holds while it decodes.
+
+    .. math:: \bar c = p + o / 2
+
+    Parameters
+    ----------
+    prompt_tokens, output_tokens : float or array
+        :math:`p`, :math:`o`. [token]
+
+    Returns
+    -------
+    context_tokens : float or array
+        [token]
+
+    Notes
+    -----
+    Exact: the steps of an answer find 1 to :math:`o - 1` of its tokens there, one more each.
+
+    Examples
+    --------
+    >>> mean_context_tokens(2000.0, 200.0)
+    2100.0
+    """
+    return prompt_tokens + output_tokens / 2.0
+
+
 def _context(load: Load) -> Values:
-    return load.prompt_tokens + load.output_tokens / 2.0
+    return mean_context_tokens(load.prompt_tokens, load.output_tokens)

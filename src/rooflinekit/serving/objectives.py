@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
-from rooflinekit.serving.arrivals import Lengths, Trace
+from rooflinekit.serving.arrivals import Lengths, Trace, traffic_of
 from rooflinekit.serving.engine import EngineProfile
-from rooflinekit.serving.serve import Serving, serve, traffic_of
+from rooflinekit.serving.serve import Serving, serve
 from rooflinekit.serving.simulate import Served, simulate
 from rooflinekit.specs.precision import one_of
 from rooflinekit.specs.step import checked
@@ -313,7 +313,7 @@ def goodput(
         message = "goodput judges whole requests: give time_per_output_token_s rather than inter_token_latency_s"
         raise InvalidInputError(message)
     lengths = prompt_tokens, output_tokens
-    traffic = trace or traffic_of(lengths, rate_per_s, concurrency, burstiness, requests)
+    traffic = traffic_of(lengths, rate_per_s, concurrency, burstiness, requests, trace=trace)
     kept = 0
 
     def count(first_s: float, each_s: float, whole_s: float) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.engine import EngineProfile
 from rooflinekit.serving.host import loaded_step_s
+from rooflinekit.serving.loaded_steps import mean_context_tokens
 from rooflinekit.serving.simulate import rules_of
 from rooflinekit.specs.step import Group
 
@@ -177,7 +178,7 @@ class DecodeWorker:
 
     def step_s(self, batch: float) -> float:
         """Time a decode step at the mean context of an answer."""
-        group = Group(1.0, self.prompt_tokens + self.output_tokens / 2.0, batch)
+        group = Group(1.0, mean_context_tokens(self.prompt_tokens, self.output_tokens), batch)
         return float(loaded_step_s(self.deployment, self.engine, decoding=group))
 
     @property

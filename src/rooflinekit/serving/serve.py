@@ -3,20 +3,24 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
-from rooflinekit.serving.arrivals import Closed, Lengths, Open, Trace, Traffic
+from rooflinekit.serving.arrivals import Lengths, Open, Trace, Traffic, traffic_of
 from rooflinekit.serving.engine import EngineProfile, load_engine
 from rooflinekit.serving.host import served_by
-from rooflinekit.serving.latency import Latency
-from rooflinekit.serving.loaded_steps import Load, Model
+from rooflinekit.serving.latency import METRICS, Latency
+from rooflinekit.serving.loaded_steps import Load, Model, mean_context_tokens
 from rooflinekit.serving.simulate import rules_of, simulate
 from rooflinekit.serving.steady_state import Found, closed_form, first_token_percentile, longest_step_s, mixed_share
 from rooflinekit.specs.step import checked
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Up to this part of the rate that a server can carry the closed form's mean and p99 hold (the page on serving).
 MOST_UTILISATION = 0.8
@@ -85,6 +89,12 @@ class Serving:
         arrivals = None if isinstance(self.traffic, Trace) else self.traffic.arrivals
         return arrivals.rate_per_s if isinstance(arrivals, Open) else self.requests_per_s
 
+    def table(self) -> "pd.DataFrame":
+        """Give the latencies as a tidy DataFrame: a row a metric; not-a-number where the closed form gives none. [s]"""
+        import pandas as pd  # noqa: PLC0415 - loads on first use
+
+        return pd.DataFrame({"metric": name, **getattr(self, name)._asdict()} for name in METRICS)
+
     def __repr__(self) -> str:
         """Give one line."""
         if self.overloaded:
@@ -129,7 +139,7 @@ def serve(
     requests : int, optional
         Of the run: 1,000 open, 10 x concurrency closed.
     trace : Trace, optional
-        Requests of a file instead.
+        Requests of a file instead; it says when they come and how long they are.
     engine : str or EngineProfile
         Whose scheduler, pool and host times.
     cached_tokens : float
@@ -146,8 +156,8 @@ def serve(
     Raises
     ------
     InvalidInputError
-        Neither or both of rate and concurrency, either beside a trace, bursts of a closed client, a length or rate out
-        of range, a request that the pool cannot hold.
+        Neither or both of rate and concurrency, either or lengths beside a trace, bursts of a closed client, a length
+        or rate out of range, a request that is longer than the engine takes (``max_model_len``) or than the pool holds.
 
     Notes
     -----
@@ -162,14 +172,12 @@ def serve(
     False
     """
     profile = load_engine(engine)
-    if trace is not None and not (rate_per_s is None and concurrency is None):
-        message = "a trace says when its requests come: give no rate_per_s or concurrency with it"
-        raise InvalidInputError(message)
-    traffic = trace or traffic_of((prompt_tokens, output_tokens), rate_per_s, concurrency, burstiness, requests)
+    traffic = traffic_of((prompt_tokens, output_tokens), rate_per_s, concurrency, burstiness, requests, trace=trace)
     if method not in METHODS:
         message = f"method={method!r}: expected one of {', '.join(METHODS)}"
         raise InvalidInputError(message)
     checked("cached_tokens", cached_tokens)
+    checked("seed", seed, whole=True)
     plan = _Plan(served_by(deployment, profile), profile, traffic, cached_tokens)
     reason = plan.beyond
     if plan.overloaded:
@@ -177,38 +185,6 @@ def serve(
     if method == "closed form" or (method == "auto" and not reason):
         return plan.closed_form(reason)
     return plan.simulation(seed, progress, reason or "asked for")
-
-
-def traffic_of(
-    lengths: tuple[float | Lengths | None, float | Lengths | None],
-    rate_per_s: float | None,
-    concurrency: int | None,
-    burstiness: float,
-    requests: int | None,
-) -> Traffic:
-    """Make the requests of a run of what a caller gives."""
-    if None in lengths or (rate_per_s is None) == (concurrency is None):
-        message = "give prompt_tokens, output_tokens, and one of rate_per_s (open) and concurrency (closed), or a trace"
-        raise InvalidInputError(message)
-    prompts, outputs = (
-        one if isinstance(one, Lengths) else Lengths(_one_length(name, one))
-        for name, one in zip(("prompt_tokens", "output_tokens"), lengths, strict=True)
-    )
-    if rate_per_s is not None:
-        return Traffic(Open(rate_per_s, burstiness), prompts, outputs, 1000 if requests is None else requests)
-    if burstiness != 1.0:
-        message = f"burstiness={burstiness:g}: only open arrivals (rate_per_s) come in bursts; a closed client waits"
-        raise InvalidInputError(message)
-    closed = Closed(concurrency or 0)
-    return Traffic(closed, prompts, outputs, 10 * closed.concurrency if requests is None else requests)
-
-
-def _one_length(name: str, length: object) -> float:
-    if isinstance(length, bool) or not isinstance(length, int | float):
-        message = f"{name}={length!r}: expected one number of tokens, or Lengths for a distribution"
-        raise InvalidInputError(message)
-    checked(name, length, minimum=1.0)
-    return float(length)
 
 
 class _Plan:
@@ -246,7 +222,7 @@ class _Plan:
         """
         if self.rules.reserves_answers:
             return self.pool
-        mean, std = self.prompt + self.output / 2.0, self.output / np.sqrt(12.0)
+        mean, std = mean_context_tokens(self.prompt, self.output), self.output / np.sqrt(12.0)
         pool = self.rules.pages * self.rules.page_tokens
         root = (np.sqrt(9.0 * std**2 + 4.0 * mean * pool) - 3.0 * std) / (2.0 * mean)
         return float(root**2)
@@ -257,17 +233,14 @@ class _Plan:
 
     @property
     def rate(self) -> float | None:
-        """Requests that come per second; None for a closed client."""
-        if isinstance(self.traffic, Trace):
-            span = self.traffic.rows[-1].arrival_s - self.traffic.rows[0].arrival_s
-            return (self.traffic.requests - 1) / span if span else None
-        arrivals = self.traffic.arrivals
+        """Requests that come per second; None for a closed client and for a trace."""
+        arrivals = None if isinstance(self.traffic, Trace) else self.traffic.arrivals
         return arrivals.rate_per_s if isinstance(arrivals, Open) else None
 
     @property
     def overloaded(self) -> bool:
         """Whether more comes than the server could carry."""
-        return isinstance(self.traffic, Traffic) and self.rate is not None and self.rate > self.most
+        return self.rate is not None and self.rate > self.most
 
     @property
     def beyond(self) -> str:

@@ -10,9 +10,10 @@ from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Request, Trace, Traffic
-from rooflinekit.serving.capacity import capacity
+from rooflinekit.serving.capacity import capacity, refuse_longer
 from rooflinekit.serving.engine import EngineProfile, load_engine
 from rooflinekit.serving.host import Layers, served_by, with_host_s
+from rooflinekit.serving.latency import METRICS
 from rooflinekit.serving.scheduler import Chunk, Job, Rules, Scheduler
 from rooflinekit.serving.step_timer import StepTimer
 from rooflinekit.serving.tally import Tally
@@ -88,8 +89,7 @@ class Served:
         """Give the latencies as a tidy DataFrame: one row a metric."""
         import pandas as pd  # noqa: PLC0415 - loads on first use
 
-        names = ("time_to_first_token_s", "time_per_output_token_s", "inter_token_latency_s", "end_to_end_s")
-        rows = [(name, *_statistics(getattr(self, name))) for name in names]
+        rows = [(name, *_statistics(getattr(self, name))) for name in METRICS]
         return pd.DataFrame(rows, columns=["metric", "mean", "p50", "p90", "p99", "largest"])
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ def simulate(
     Raises
     ------
     InvalidInputError
-        The pool does not hold the longest request.
+        The longest request is longer than the engine takes (``max_model_len``), or the pool does not hold it.
     DoesNotFitError
         The weights leave no pool.
 
@@ -325,6 +325,7 @@ class _Run:
 
 def rules_of(deployment: Deployment, profile: EngineProfile, longest_tokens: float, cached_share: float = 0.0) -> Rules:
     """Read an engine's rules for a deployment: its profile's, and the pages that its pool holds."""
+    refuse_longer(deployment, profile, longest_tokens)
     held = capacity(deployment, engine=profile)
     most = held.limits.max_num_seqs or _MANY
     page = held.pages.block_tokens

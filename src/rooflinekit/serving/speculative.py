@@ -12,6 +12,7 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.crossover import first_root
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.serving.host import LOADED_BUSY_S
 from rooflinekit.specs.step import Group, Real, amount, checked
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ MOST_DRAFTED = 16
 MODULE = "mtp"
 #: Draft model where it runs, cost of a drafted token as a part of a decode step, or :data:`MODULE`.
 Draft = Deployment | float | str
-_LOADED = float("inf")
 
 
 def expected_tokens(acceptance: Real, drafted: Real) -> float | Values:
@@ -273,7 +273,7 @@ def module_s(deployment: Deployment, group: Group) -> float:
     timing = deployment.timing
     sampled = {index for index, feature in enumerate(timing.plan.features) if feature.kind in ("sampled", "sampling")}
     head = np.array([bool(sampled & set(np.flatnonzero(row))) for row in timing.plan.flops])
-    rows_s = timing.rows_s(features(timing.plan.features, (group,)), _LOADED)[:, 0]
+    rows_s = timing.rows_s(features(timing.plan.features, (group,)), LOADED_BUSY_S)[:, 0]
     return float(rows_s[head].sum() + rows_s[~head].sum() / deployment.model.layer_count)
 
 
@@ -310,7 +310,7 @@ def _seconds(deployment: Deployment, group: Group) -> Values:
     """Time steps of a loaded server, one for each number of new tokens."""
     timing = deployment.timing
     timing.require_peaks()
-    return timing.total_s(features(timing.plan.features, (group,)), _LOADED)
+    return timing.total_s(features(timing.plan.features, (group,)), LOADED_BUSY_S)
 
 
 def checked_acceptance(acceptance: object) -> float:

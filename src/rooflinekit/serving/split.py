@@ -7,6 +7,7 @@ from typing import NamedTuple
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.serving.capacity import refuse_longer
 from rooflinekit.serving.dial import gaps
 from rooflinekit.serving.engine import EngineProfile
 from rooflinekit.serving.kv_link import Link
@@ -68,6 +69,8 @@ class Work(NamedTuple):
             message = f"cached_tokens={cached!r}: expected fewer than prompt_tokens={prompt!r}"
             raise InvalidInputError(message)
         reads, writes = (one.with_(memory_check=False) for one in (deployment, decode or deployment))
+        for one in (reads, writes):
+            refuse_longer(one, engine, prompt + output)
         return cls(PrefillWorker(reads, engine, prompt, cached), DecodeWorker(writes, engine, prompt, output), cached)
 
     @property

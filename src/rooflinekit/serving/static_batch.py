@@ -10,10 +10,10 @@ from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.deployment import Deployment
+from rooflinekit.serving.host import LOADED_BUSY_S
 from rooflinekit.specs.step import Group, checked
 
 Values = NDArray[np.float64]
-_LOADED = float("inf")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _total(deployment: Deployment, group: Group) -> float:
     """Add the seconds of steps in a loaded server."""
     timing = deployment.timing
     timing.require_peaks()
-    return float(timing.total_s(features(timing.plan.features, (group,)), _LOADED).sum())
+    return float(timing.total_s(features(timing.plan.features, (group,)), LOADED_BUSY_S).sum())
 
 
 def _lengths(name: str, lengths: Sequence[float]) -> Values:

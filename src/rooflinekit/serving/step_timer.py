@@ -10,13 +10,13 @@ from rooflinekit.operators.cost import Feature
 from rooflinekit.operators.forward import features
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.roofline.law import joined_time
+from rooflinekit.serving.host import LOADED_BUSY_S
 from rooflinekit.specs.step import Group
 
 #: Kinds of feature that depend on how long sequences are; of all others a row is a function of tokens or of sequences.
 _OF_CONTEXT = frozenset({"scores", "rows_read", "short_rows", "present"})
 _OF_TOKENS = frozenset({"pass", "tokens", "experts"})
 _OF_SAMPLES = frozenset({"pass", "sampled", "sampling"})
-_LOADED = float("inf")
 
 
 class StepTimer:
@@ -76,7 +76,7 @@ class StepTimer:
         groups = tuple(Group(new, held, 1.0, sampled) for new, held, sampled in prompts)
         if decoding:
             groups = (*groups, Group(1.0, context_tokens, float(decoding), 1.0))
-        return float(self.timing.total_s(features(self.wanted, groups), _LOADED)[0])
+        return float(self.timing.total_s(features(self.wanted, groups), LOADED_BUSY_S)[0])
 
     # ---- how the plan parts
 
@@ -103,7 +103,7 @@ class StepTimer:
     def _constant_stretch(self) -> bool:
         """Whether a loaded device slows all work alike: its burst budget is used up."""
         x = features(self.wanted, (Group(np.array([1.0, 4096.0])),))
-        return bool(np.ptp(np.broadcast_to(self.timing.stretch(x, _LOADED), 2)) < 1e-12)  # noqa: PLR2004 - rounding
+        return bool(np.ptp(np.broadcast_to(self.timing.stretch(x, LOADED_BUSY_S), 2)) < 1e-12)  # noqa: PLR2004 - rounding
 
     # ---- the three sums
 
@@ -121,14 +121,14 @@ class StepTimer:
 
     def _table(self, groups: tuple[Group, ...], rows: Sequence[bool]) -> list[float]:
         x = features(self.wanted, groups)
-        seconds: NDArray[np.float64] = self.timing.rows_s(x, _LOADED)[np.array(rows)].sum(axis=0)
+        seconds: NDArray[np.float64] = self.timing.rows_s(x, LOADED_BUSY_S)[np.array(rows)].sum(axis=0)
         return [float(value) for value in seconds]
 
     @cached_property
     def _rows(self) -> NDArray[np.float64]:
         """Coefficients of the attention rows over the features that they use: compute, memory, added."""
         timing, rows = self.timing, self._attention_rows
-        stretch = float(np.max(timing.stretch(features(self.wanted, (Group(1.0),)), _LOADED)))
+        stretch = float(np.max(timing.stretch(features(self.wanted, (Group(1.0),)), LOADED_BUSY_S)))
         parts = (stretch * timing.compute, timing.memory, timing.launch + timing.serial)
         return np.concatenate([part[rows][:, self._columns] for part in parts])
 

@@ -168,6 +168,9 @@ class Parallelism(Spec):
             if degree > 1 and not experts:
                 message = f"{name}={degree}: {model.id} has no experts to divide; 1 would work"
                 raise InvalidInputError(message)
+        self._check_expert_ranks(model, experts)
+
+    def _check_expert_ranks(self, model: Model, experts: list[int]) -> None:
         if experts and self.expert_parallel > min(experts):
             most = min(experts)
             message = (
