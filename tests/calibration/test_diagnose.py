@@ -281,6 +281,20 @@ def test_a_longer_prompt_may_be_in_the_longest_gap(prompt, unusual):
     assert (gap.deviations > 3, not found.healthy) == (unusual, unusual)
 
 
+def test_a_p99_at_the_edge_is_of_either_kind():
+    """Of 16 sequences and answers of 800 tokens 1.9% of the steps carry a chunk: a p99 of a step alone is no fault."""
+    facts = {"prompt_tokens": 2048.0, "output_tokens": 800.0, "concurrency": 16.0}
+    (case,) = read_cases([rk.Measurement(quantity="decode_step_s", value=0.01, **facts)], CARD)
+    alone, mixed = (float(case.clean[name]) for name in ("other_gap_s", "gap_p99_s"))
+    assert mixed > 5 * alone
+    for value in (0.93 * alone, mixed):
+        tail = rk.Measurement(quantity="inter_token_latency_s", value=value, statistic="p99", **facts)
+        found = rk.diagnose([tail], CARD)
+        (symptom,) = found.symptoms
+        assert found.healthy
+        assert symptom.expected == pytest.approx(value, rel=0.1)
+
+
 def test_far_off_within_a_wide_spread_is_not_called_usual():
     """405B on eight H100 of another engine's constants: 1.7 times off is no rarity there, 3.3 times is not usual."""
     thought = rk.Deployment(

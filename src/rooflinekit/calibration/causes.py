@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflinekit import units
-from rooflinekit.calibration.symptoms import Case, Values
+from rooflinekit.calibration.case import Case, Values
 from rooflinekit.errors import RooflinekitError
 from rooflinekit.phases.estimate import Estimate
 
@@ -18,6 +18,9 @@ _ALONE, _PLAIN_BYTES = 1.5, 2.0
 _SHORT = 4.0
 #: Least part of the pool that is free for sequences.
 _FREE = 0.3
+#: Part of the cache in use from which it is full; of what the settings give, below which a pool is smaller; how many
+#: times what is in flight a pool holds that is surely none too small; part of what is in flight that runs at most.
+_IN_FULL_USE, _SMALLER, _ROOMY, _ALMOST = 0.93, 0.9, 1.2, 0.97
 Shown = Mapping[str, Values]
 Told = Callable[..., str]
 
@@ -52,7 +55,7 @@ _NONE = np.empty((0, 1))
 
 
 def _queue(case: Case, wait_s: Values) -> Shown:
-    return {**case.shown(case.batch, wait_s=wait_s), "queue_s": wait_s, "waiting": np.ones(())}
+    return {**case.shown(case.batch, wait_s=wait_s), "waiting": np.ones(())}
 
 
 def _waits(case: Case) -> Values:
@@ -71,8 +74,12 @@ def _starts(case: Case) -> Values:
 
 
 def _hits(case: Case, share: Values) -> Shown:
-    shorter = case.prefill_s(np.floor(share * (case.prompt_tokens - 1.0)))
-    return {**case.shown(case.batch, prefill_s=shorter), "hit_rate": share}
+    held = np.floor(share * (case.prompt_tokens - 1.0))
+    burst = case.burst_with_host_s(np.asarray(case.burst(held).time_s), held)
+    shown = case.shown(
+        case.batch, prefill_s=case.prefill_s(held), mixed_s=case.mixed_s(case.batch, held), burst_s=burst
+    )
+    return {**shown, "hit_rate": share}
 
 
 # ---- between tokens
@@ -90,9 +97,14 @@ def _shares(case: Case) -> Values:
 
 def _full(case: Case, running: Values) -> Shown:
     shown = case.shown(running)
-    wait = np.maximum(case.batch / running - 1.0, 0.0) * case.output_tokens * shown["step_s"]
-    states = {"usage": np.ones(()), "waiting": np.ones(()), "queue_s": wait, "preemptions": np.ones(())}
+    wait = np.maximum(_sent(case) / running - 1.0, 0.0) * case.output_tokens * shown["step_s"]  # Little's law
+    states = {"usage": np.ones(()), "waiting": np.ones(()), "preemptions": np.ones(())}
     return {**case.shown(running, wait_s=wait), **states}
+
+
+def _sent(case: Case) -> float:
+    """Give the requests in flight: all that a client sent, or those that run and those that wait."""
+    return max(case.batch, case.observed.get("running", 0.0) + case.observed.get("waiting", 0.0))
 
 
 def _fewer(case: Case, running: Values) -> Shown:
@@ -104,11 +116,17 @@ def _below(case: Case) -> Values:
 
 
 def _held(case: Case) -> Values:
-    """Give how many may run where they may not all fit: what the pool holds, or a part where much of it is not free."""
-    if case.batch <= _ALONE or case.pool_sequences >= 1.2 * case.batch:
+    """Give how many may run where they may not all fit: what the pool holds, or a part where much of it is not free.
+
+    A cache in full use is full, and one that its engine says to be smaller than the settings give may be, whatever the
+    settings say.
+    """
+    used = case.observed.get("usage", 0.0) >= _IN_FULL_USE
+    smaller = case.pool_sequences < _SMALLER * case.pool_by_settings
+    if case.batch <= _ALONE or not (used or smaller or case.pool_sequences < _ROOMY * case.batch):
         return _NONE
-    most = 0.85 * case.batch
-    return _spaced(min(max(_FREE * case.pool_sequences, 1.0), 0.9 * most), most)
+    most = _ALMOST * _sent(case) if used else 0.85 * case.batch
+    return _spaced(min(max(_FREE * case.pool_sequences, 1.0), 1.0 if used else 0.9 * most), most)
 
 
 # ---- the whole machine
@@ -116,10 +134,13 @@ def _held(case: Case) -> Values:
 
 def _slower(case: Case, compute: Values, memory: Values) -> Shown:
     """Show less arithmetic, less bandwidth, or both."""
-    step, mixed, prefill = (
-        _stretched(one, compute, memory) for one in (case.step, case.mixed(case.batch), case.prefill)
+    step, mixed, prefill, burst = (
+        _stretched(one, compute, memory) for one in (case.step, case.mixed(case.batch), case.prefill, case.burst())
     )
-    return case.shown(case.batch, alone_s=step, mixed_s=mixed, prefill_s=prefill)
+    return case.shown(
+        case.batch, alone_s=case.step_with_host_s(step, case.batch), mixed_s=case.mixed_with_host_s(mixed, case.batch),
+        prefill_s=case.prefill_with_host_s(prefill), burst_s=case.burst_with_host_s(burst),
+    )  # fmt: skip
 
 
 def _stretched(estimate: Estimate, compute: Values, memory: Values) -> Values:
@@ -135,9 +156,9 @@ def _factors(_: Case) -> Values:
 
 
 def _host(case: Case, extra_s: Values) -> Shown:
-    passes = np.ceil(case.prompt_tokens / case.token_budget)
-    alone, mixed = case.step_s(case.batch) + extra_s, case.mixed(case.batch).time_s + extra_s
-    return case.shown(case.batch, alone_s=alone, mixed_s=mixed, prefill_s=case.prefill_s() + passes * extra_s)
+    alone, mixed = case.step_s(case.batch) + extra_s, case.mixed_s(case.batch) + extra_s
+    prefill, burst = case.prefill_s() + case.passes * extra_s, case.burst_s + case.burst_passes() * extra_s
+    return case.shown(case.batch, alone_s=alone, mixed_s=mixed, prefill_s=prefill, burst_s=burst)
 
 
 def _host_times(case: Case) -> Values:
@@ -149,9 +170,11 @@ def _no_kernel(case: Case, lost: Values, slowed: Values) -> Shown:
     """Show a format whose weights are unpacked first: decode loses its smaller reads, products their rate."""
     plain = case.deployment.with_(weights="bf16", memory_check=False).decode(case.context_tokens, batch=case.batch)
     alone = case.step_s(case.batch)
-    gain = np.maximum(plain.time_s - alone, 0.0)
-    mixed, prefill = slowed * case.mixed(case.batch).time_s, slowed * case.prefill_s()
-    return case.shown(case.batch, alone_s=alone + lost * gain, mixed_s=mixed, prefill_s=prefill)
+    gain = np.maximum(plain.time_s - case.step.time_s, 0.0)
+    mixed = case.mixed_with_host_s(slowed * case.mixed(case.batch).time_s, case.batch)
+    prefill = case.prefill_with_host_s(slowed * case.prefill.time_s)
+    burst = case.burst_with_host_s(slowed * case.burst().time_s)
+    return case.shown(case.batch, alone_s=alone + lost * gain, mixed_s=mixed, prefill_s=prefill, burst_s=burst)
 
 
 def _losses(case: Case) -> Values:
@@ -210,7 +233,7 @@ def _say_full(case: Case, running: float) -> str:
 
 def _say_shares(case: Case, share: float) -> str:
     own = f"this workload's own prompts make {float(case.mixed_share(case.batch)):.0%}"
-    mixed = units.duration(float(case.mixed(case.batch).time_s))
+    mixed = units.duration(float(case.mixed_s(case.batch)))
     return f"{share:.0%} of the steps carry a prompt's chunk, {mixed} each; {own}"
 
 

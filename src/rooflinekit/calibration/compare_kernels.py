@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from rooflinekit import units
+from rooflinekit.calibration.causes import ABOVE
 from rooflinekit.calibration.kernel_families import is_cut
 from rooflinekit.calibration.kernel_match import Matched, Part, Passes, match
 from rooflinekit.errors import InvalidInputError, MissingFigureError
@@ -16,14 +18,28 @@ if TYPE_CHECKING:
 
 #: Products over so few rows read their weights for little arithmetic: matrix-vector products in all but name.
 _VECTOR_ROWS = 16
+#: No device has a larger last-level cache.
+_LARGEST_CACHE_MIB = 512.0
 
 
 class Ceilings(NamedTuple):
-    """Rates that a family is measured against, and whose they are: measured on the device, or the datasheet's."""
+    """
+    Rates that a family is measured against, and whose they are: measured on the device, or the datasheet's.
+
+    ``peak_flops_per_s`` and ``peak_bytes_per_s`` are the datasheet's in either case, not-a-number where it has none;
+    ``cache_bytes`` is its last-level cache, where the device file does not say the largest that any device has.
+    """
 
     flops_per_s: float
     bytes_per_s: float
     described: str
+    peak_flops_per_s: float = float("nan")
+    peak_bytes_per_s: float = float("nan")
+    cache_bytes: float = _LARGEST_CACHE_MIB * units.MIB
+
+    def uncached_bytes(self, part: Part) -> float:
+        """Give what of an operator's traffic no cache holds from one launch to the next."""
+        return max(part.bytes - part.launches * self.cache_bytes, 0.0)
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,14 @@ class Family:
     flops_per_s: float
     bytes_per_s: float
     ceilings: Ceilings
+    uncached_bytes_per_s: float = 0.0
+
+    @property
+    def impossible(self) -> float:
+        """Rate over the datasheet's peak, of arithmetic or of bytes that no cache holds; 0 where it is not above."""
+        limits = self.ceilings
+        over = self.flops_per_s / limits.peak_flops_per_s, self.uncached_bytes_per_s / limits.peak_bytes_per_s
+        return max((one for one in over if one > 1.0), default=0.0)
 
     @property
     def of_compute(self) -> float:
@@ -237,31 +261,41 @@ def _compared(
 
 
 def _is_above(one: Family) -> bool:
-    return one.of_compute > 1.0 or one.of_memory > 1.0
+    return one.of_compute > 1.0 or one.of_memory > 1.0 or one.impossible > 1.0
 
 
 def _above(one: Family) -> str:
-    """Say what a rate above its ceiling means: what was measured may be too low, what the datasheet says may not."""
-    rate = (
-        f"{one.name} ({one.passes}) at {max(one.of_compute, one.of_memory):.0%} of the {one.ceilings.described} ceiling"
-    )
-    if one.ceilings.described == "measured":
-        return f"{rate}: its data lay in a cache, or the ceiling was measured too low"
-    return f"{rate}: its data lay in a cache, or times or counts are at fault"
+    """Say what a rate above its ceiling means: what was measured may be too low, what no machine does is a fault."""
+    limits, where = one.ceilings, f"{one.name} ({one.passes})"
+    if one.impossible:
+        return (
+            f"{ABOVE}: {where} at {one.impossible:.0%} of the datasheet's peak, and no cache explains it: "
+            "times or counts are at fault"
+        )
+    rate = f"{where} at {max(one.of_compute, one.of_memory):.0%} of the {limits.described} ceiling"
+    excuses = ["its data lay in a cache"] if one.uncached_bytes_per_s <= limits.bytes_per_s < one.bytes_per_s else []
+    last = "the ceiling was measured too low" if limits.described == "measured" else "times or counts are at fault"
+    return f"{rate}: {', or '.join([*excuses, last])}"
 
 
 def ceilings_of(deployment: Deployment) -> Ceilings:
     """Take the ceilings measured on the device, or the datasheet peaks where nobody marked any."""
     dtypes = [row.dtype for row in deployment.plan.rows if row.op_class in ("product", "mixture", "attention")]
+    dtype, device = max(dtypes, key=dtypes.count), deployment.device
+    sheet = device.flops_per_s.get(dtype, float("nan")), device.bytes_per_s, _cache_bytes(deployment)
     for kind in ("measured", "datasheet"):
         try:
-            rates = resolve_rates(deployment.device, kind)
+            rates = resolve_rates(device, kind)
         except MissingFigureError:
             continue
-        peak = rates.flops(max(dtypes, key=dtypes.count))
+        peak = rates.flops(dtype)
         if peak == peak:  # noqa: PLR0124 - not-a-number where this kind holds no such peak
-            return Ceilings(peak, rates.bytes_per_s, kind)
-    return Ceilings(float("nan"), deployment.device.bytes_per_s, "datasheet")
+            return Ceilings(peak, rates.bytes_per_s, kind, *sheet)
+    return Ceilings(float("nan"), device.bytes_per_s, "datasheet", *sheet)
+
+
+def _cache_bytes(deployment: Deployment) -> float:
+    return (deployment.device.datasheet.last_level_cache_mib or _LARGEST_CACHE_MIB) * units.MIB
 
 
 def _families(
@@ -273,13 +307,24 @@ def _families(
     for one in matched:
         for part in one.parts:
             if part.passes in names:
-                sums = found.setdefault((_said(one.family, part), part.passes), [0.0, 0.0, 0.0, 0.0])
+                sums = found.setdefault((_said(one.family, part), part.passes), [0.0] * 5)
                 mine = one.listed_s * part.seconds / one.explained_s * _with_assists(one, matched)
-                for index, value in enumerate((mine, part.seconds, part.flops, part.bytes)):
+                held = ceilings.uncached_bytes(part)
+                for index, value in enumerate((mine, part.seconds, part.flops, part.bytes, held)):
                     sums[index] += value
     families = [
-        Family(name, kind, seconds, seconds / listed_s, expected, flops / seconds, moved / seconds, ceilings)
-        for (name, kind), (seconds, expected, flops, moved) in found.items()
+        Family(
+            name,
+            kind,
+            seconds,
+            seconds / listed_s,
+            expected,
+            flops / seconds,
+            moved / seconds,
+            ceilings,
+            held / seconds,
+        )
+        for (name, kind), (seconds, expected, flops, moved, held) in found.items()
     ]
     return sorted(families, key=lambda one: -one.listed_s)
 

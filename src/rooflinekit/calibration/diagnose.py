@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflinekit import units
+from rooflinekit.calibration.case import Case, Values
 from rooflinekit.calibration.causes import ABOVE, CAUSES, Cause, Shown
-from rooflinekit.calibration.symptoms import WORDS, Case, Values, read_cases
+from rooflinekit.calibration.symptoms import WORDS, readings
 from rooflinekit.measurements import Measurement
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.phases.estimate import Estimate
@@ -20,8 +21,7 @@ NAMED, ALONE = 4.0, 1.5
 _FINER = 33
 #: Price of each free figure of a cause.
 _PRICE = 1.0
-#: Misfit of one symptom grows as its square up to so many standard deviations, and then as its logarithm: of two faults
-#: at once neither hides the other.
+#: Deviations up to which a misfit grows as a square, then as a logarithm: of two faults neither hides the other.
 _MOST = 5.0
 #: Log-odds of a state that a cause does not lead one to expect: requests waiting, preemptions.
 _UNEXPECTED = 3.0
@@ -117,7 +117,10 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
     Each cause says what it makes a run show, as a function of one severity. The severity that fits best is found, and
     causes are ranked by the log-likelihood of what was seen: errors log-normal, as wide as the noise of a run and the
     measured spread of the model together. A cause is named where the odds against "no fault" exceed 50 to 1, and alone
-    where they exceed those of the next by 4 to 1.
+    where they exceed those of the next by 4 to 1. Where records say how requests came, what a run without fault shows
+    is that run, simulated with its engine's scheduler and host times. What is not said is read both ways (host times
+    are those of other machines; nobody may name the engine): a run is sound if it is under any reading, unless a
+    fault under another has the odds to be named; otherwise the likeliest reading counts.
 
     Examples
     --------
@@ -131,12 +134,49 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
     """
     if token_budget is not None:
         checked("token_budget", token_budget, positive=True)
-    cases = read_cases(records, deployment, token_budget=token_budget)
-    if not cases:
-        return _nothing_timed(records)
+    judged: list[_Judged] = []
+    for cases in readings(records, deployment, token_budget=token_budget):
+        if not cases:
+            return _nothing_timed(records)
+        judged.append(_judged(cases))
+        if judged[-1].diagnosis.healthy or _late(cases, judged[-1].diagnosis):
+            break
+    return _likeliest_reading(judged)
+
+
+def _likeliest_reading(judged: "list[_Judged]") -> Diagnosis:
+    """Take a reading under which the runs are sound, unless a fault under another one has the odds to be named."""
+    sound = min((one for one in judged if one.diagnosis.healthy), key=lambda one: one.score, default=None)
+    fault = min((one for one in judged if not one.diagnosis.healthy), key=lambda one: one.blamed, default=None)
+    if sound is None or (fault is not None and sound.score - fault.blamed >= NAMED):
+        return (fault or judged[0]).diagnosis
+    return sound.diagnosis
+
+
+def _late(cases: tuple[Case, ...], diagnosis: Diagnosis) -> bool:
+    """Tell whether first tokens are late and something is odd: no host faster than the engine's explains it."""
+    symptoms = diagnosis.symptoms
+    first = any(one.name == "ttft_s" and one.deviations > 1.0 for one in symptoms)
+    return first and all(case.run for case in cases) and any(one.deviations > _ODD for one in symptoms)
+
+
+class _Judged(NamedTuple):
+    """A reading of the runs: what it leads to, how badly it fits without fault, and with the likeliest one."""
+
+    diagnosis: Diagnosis
+    score: float
+    blamed: float
+
+
+def _judged(cases: tuple[Case, ...]) -> _Judged:
     healthy = sum(float(_score(case, case.clean)[0]) for case in cases)
     found = [_finding(cause, cases, healthy) for cause in CAUSES if all(len(cause.severities(one)) for one in cases)]
-    return _concluded(cases, tuple(sorted(found, key=lambda one: -one.log_odds)))
+    ranked = tuple(sorted(found, key=lambda one: -one.log_odds))
+    most = max((one.log_odds for one in ranked), default=0.0)
+    free = any(
+        case.run.host_free for case in cases if case.run
+    )  # it excuses, and explains nothing: a fault could be it
+    return _Judged(_concluded(cases, ranked), healthy, np.inf if free else healthy - max(most, 0.0))
 
 
 def _finding(cause: Cause, cases: Sequence[Case], healthy: float) -> Finding:
@@ -194,7 +234,7 @@ def _deviations(case: Case, name: str, observed: float, shown: Shown) -> Values:
         return np.asarray((observed - waits) / (0.15 * waits + 0.1 * case.clean["ttft_s"] + 0.002))
     expected = shown[name]
     if name == "gap_p99_s":  # where prompts differ in length, any of them may be in that step
-        expected = np.clip(observed, expected, np.maximum(shown["longest_gap_s"], expected))
+        expected = np.clip(observed, shown["shortest_gap_s"], np.maximum(shown["longest_gap_s"], expected))
     off = np.asarray(np.log(observed / expected) / case.spread[name])
     if name == "gap_p99_s":  # at the edge it is a step of either kind
         other = np.asarray(np.log(observed / shown["other_gap_s"]) / case.spread[name])
@@ -294,16 +334,24 @@ def _symptoms(case: Case) -> list[Symptom]:
     }  # fmt: skip
     found = []
     for name, observed in case.observed.items():
-        expected = float(case.clean.get(name, np.zeros(())))
+        expected = _expected(case, name, observed)
         off = 0.0 if name in _STATES else float(_deviations(case, name, observed, case.clean))
         found.append(Symptom(name, observed, expected, float(floors.get(name, 0.0)), off, _basis(case, name)))
     return found
 
 
+def _expected(case: Case, name: str, observed: float) -> float:
+    """Give what a run without fault shows; of a p99 at the edge between two kinds of steps, the kind that is nearer."""
+    if name != "gap_p99_s":
+        return float(case.clean.get(name, np.zeros(())))
+    kinds = (float(case.clean[one]) for one in ("gap_p99_s", "other_gap_s"))
+    return min(kinds, key=lambda one: abs(np.log(observed / one)))
+
+
 def _basis(case: Case, name: str) -> str:
     """Say what an expectation is made of."""
     share = float(case.mixed_share(case.batch))
-    chunk = f"; {share:.0%} of them with a prompt's chunk, {units.duration(float(case.mixed(case.batch).time_s))} each"
+    chunk = f"; {share:.0%} of them with a prompt's chunk, {units.duration(float(case.mixed_s(case.batch)))} each"
     held = f" after {case.cached_tokens:,.0f} cached" if case.cached_tokens else ""
     prompts = f" x {case.prompts:g}" if case.prompts > 1.0 else ""
     prefill = f"prefill of {case.prompt_tokens:,.0f} token{'s' * (case.prompt_tokens > 1)}{held}{prompts}"
@@ -313,14 +361,24 @@ def _basis(case: Case, name: str) -> str:
     longest = f", more for a longer prompt (x {case.longest_chunk:.2g})" if case.longest_chunk > 1.0 else ""
     return {
         "prefill_s": prefill,
-        "ttft_s": f"{prefill}; and half a step" if case.served and case.batch > 1.0 else prefill,
+        "ttft_s": f"{prefill}; {_before_it(case)}" if case.served and case.batch > 1.0 else prefill,
         "step_s": f"step of {mixed}",
         "gap_p99_s": f"step of {mixed}{longest}",
         "request_s": f"{prefill}; then {case.output_tokens - 1.0:,.0f} steps of {mixed}",
         "tokens_per_s": f"{case.batch:.3g} x {case.output_tokens:,.0f} tokens over a request's time",
         "running": "as set, all in flight, or rate x time per token",
         "usage": f"{case.batch:.3g} of {case.pool_sequences:,.0f} sequences that fit",
+        "queue_s": "other prompts of this run" if case.run else "none without a fault",
     }.get(name, "none without a fault")
+
+
+def _before_it(case: Case) -> str:
+    """Say what a first token waits for besides its own prefill."""
+    if case.run is None:
+        return "and half a step"
+    run = case.run
+    host = "a host that takes no time" if run.host_free else f"host ({units.duration(run.profile.request_host_s)})"
+    return f"{host} and waits, as {run.profile.id} serves {run.arrivals.told}"
 
 
 def _work(estimate: Estimate) -> str:

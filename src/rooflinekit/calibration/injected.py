@@ -1,17 +1,20 @@
 """Runs with a known fault, made up: what a client and a scrape would say of them, with noise. The judge of diagnosis.
 
+They are windows of a server long at work on an engine that nobody names: no host time, no burst that opens a run. Runs
+with these are simulated (:mod:`~rooflinekit.calibration.injected_served`).
+
 Each fault is played out by its own mechanism (another device, gaps drawn one by one, a pool that is too small), not by
 the formulas that :mod:`~rooflinekit.calibration.causes` explains with.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from rooflinekit.calibration.diagnose import diagnose
+from rooflinekit.calibration.diagnose import Diagnosis, diagnose
 from rooflinekit.measurements import Measurement
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.specs.device import Device
@@ -118,11 +121,12 @@ def _interference(thought: Deployment, workload: Workload, random: np.random.Gen
 def _slower(thought: Deployment, workload: Workload, random: np.random.Generator) -> Run:
     factor = random.uniform(1.6, 4.0)
     compute, memory = ((factor, 1.0), (1.0, factor), (factor, factor))[random.integers(3)]
-    real = thought.with_(device=_weaker(thought.device, compute, memory))
+    real = thought.with_(device=weaker(thought.device, compute, memory))
     return Run(real, workload, workload.batch)
 
 
-def _weaker(device: Device, compute: float, memory: float) -> Device:
+def weaker(device: Device, compute: float, memory: float) -> Device:
+    """Give a device with so many times less arithmetic and bandwidth."""
     sheet = device.datasheet
     known = sheet.peak_dense_tflops.model_dump(exclude_none=True)
     peaks = sheet.peak_dense_tflops.model_copy(update={name: value / compute for name, value in known.items()})
@@ -247,7 +251,7 @@ def measured(run: Run, workload: Workload, random: np.random.Generator) -> list[
     return [
         Measurement(
             quantity=name, value=value, statistic=how, prompt_tokens=workload.prompt_tokens,
-            output_tokens=workload.output_tokens, concurrency=workload.batch, requests=10.0 * workload.batch,
+            output_tokens=workload.output_tokens, concurrency=workload.batch,
         )
         for name, value, how in seen
     ]  # fmt: skip
@@ -263,10 +267,15 @@ def confusion(count: int, seed: int = 0) -> pd.DataFrame:
         One row a fault: how many runs each first-ranked cause was named for (``none``: no verdict), and in how many
         the right one was among the first two.
     """
+    return confusion_of(FAULTS, lambda fault: judged(fault, count, seed))
+
+
+def confusion_of(faults: Iterable[str], judge: Callable[[str], Iterable[tuple[str, bool]]]) -> pd.DataFrame:
+    """Count what was ranked first, fault by fault."""
     rows = []
-    for fault in FAULTS:
+    for fault in faults:
         line = dict.fromkeys((*FAULTS, "cannot tell", "in_first_two"), 0)
-        for told, among in judged(fault, count, seed):
+        for told, among in judge(fault):
             line[told] += 1
             line["in_first_two"] += among
         rows.append({"fault": fault, **line})
@@ -276,8 +285,12 @@ def confusion(count: int, seed: int = 0) -> pd.DataFrame:
 def judged(fault: str, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
     """Diagnose runs with one fault: what was ranked first, and whether the fault was among the first two."""
     for thought, records in injected(fault, count, seed):
-        found = diagnose(records, thought, token_budget=_BUDGET)
-        named = found.cause is not None or found.verdict.startswith("cannot tell which")
-        told = found.findings[0].cause if named else "none" if "nothing unusual" in found.verdict else "cannot tell"
-        told = told if told in FAULTS else "cannot tell"
-        yield told, fault == told or (named and fault in {one.cause for one in found.findings[:2]})
+        yield ranked(fault, diagnose(records, thought, token_budget=_BUDGET))
+
+
+def ranked(fault: str, found: Diagnosis) -> tuple[str, bool]:
+    """Say what a diagnosis ranks first, and whether a fault is among its first two."""
+    named = found.cause is not None or found.verdict.startswith("cannot tell which")
+    told = found.findings[0].cause if named else "none" if "nothing unusual" in found.verdict else "cannot tell"
+    told = told if told in FAULTS else "cannot tell"
+    return told, fault == told or (named and fault in {one.cause for one in found.findings[:2]})

@@ -15,6 +15,8 @@ from rooflinekit.specs.step import amount
 
 #: Operators tried together for one kernel: a pass has few shapes of a class, and more would match anything.
 _MOST_TOGETHER = 6
+#: Kernels and operators that are matched in order: a file that lists more of one count is of several kinds of pass.
+_MOST_IN_ORDER = 14
 
 
 class Passes(NamedTuple):
@@ -141,8 +143,10 @@ def match(
     Notes
     -----
     Of all sets of operators of the kernel's family whose launches add up to its count, the one whose predicted time is
-    nearest is taken. Without such a set, small kernels (fused as each engine likes) share what is left of their class
-    by family; larger ones stay unexplained.
+    nearest is taken. Kernels of one family and count that stand for one operator each are then matched together, so
+    that all are near: where every one is faster than predicted, the longest does not take the second one's operator.
+    Without such a set, small kernels (fused as each engine likes) share what is left of their class by family; larger
+    ones stay unexplained.
     """
     left = [*parts_of(passes), *further]
     found: dict[int, Matched] = {}
@@ -151,7 +155,7 @@ def match(
         family = family_of(kernel.name)
         parts, left = _taken(kernel, left, FAMILIES.get(family, ()))
         found[index] = Matched(kernel.name, family, kernel.count or 0.0, kernel.value, parts, counted=bool(parts))
-    matched = [found[index] for index in range(len(kernels))]
+    matched, left = _in_order([found[index] for index in range(len(kernels))], left)
     return _shared(matched, left)
 
 
@@ -211,6 +215,35 @@ def _adding_up(count: float, candidates: Sequence[Part]) -> Iterator[tuple[Part,
 
 def _distance(seconds: float, parts: Sequence[Part]) -> float:
     return abs(log(sum(part.seconds for part in parts) / seconds))
+
+
+def _in_order(matched: list[Matched], left: list[Part]) -> tuple[list[Matched], list[Part]]:
+    """Match kernels of one family and count again, all together, where each stands for one operator."""
+    alike: dict[tuple[str, str, float], list[int]] = {}
+    for index, one in enumerate(matched):
+        if len(one.parts) == 1 and one.parts[0].launches == one.count:
+            alike.setdefault((one.family, _class_of(one.parts[0]), one.count), []).append(index)
+    for (_, op_class, count), found in alike.items():
+        free = [part for part in left if _class_of(part) == op_class and part.launches == count]
+        if len(found) > 1 and len(found) + len(free) <= _MOST_IN_ORDER:
+            parts = _nearest_in_all([matched[i] for i in found], free)
+            left = [part for part in left if part not in free]
+            left += [part for part in (*free, *(matched[i].parts[0] for i in found)) if part not in parts]
+            for i, part in zip(found, parts, strict=True):
+                matched[i] = replace(matched[i], parts=(part,))
+    return matched, left
+
+
+def _nearest_in_all(kernels: Sequence[Matched], free: Sequence[Part]) -> tuple[Part, ...]:
+    """Choose an operator for each kernel with the least sum of squared logarithms: on a line the order is kept."""
+    parts = sorted((*free, *(one.parts[0] for one in kernels)), key=lambda part: part.seconds)
+    order = sorted(range(len(kernels)), key=lambda i: kernels[i].listed_s)
+
+    def cost(chosen: Iterable[Part]) -> float:
+        return sum(_distance(kernels[i].listed_s, [part]) ** 2 for i, part in zip(order, chosen, strict=True))
+
+    chosen = dict(zip(order, min(combinations(parts, len(kernels)), key=cost), strict=True))
+    return tuple(chosen[i] for i in range(len(kernels)))
 
 
 def _shared(matched: list[Matched], left: list[Part]) -> tuple[list[Matched], list[Part]]:

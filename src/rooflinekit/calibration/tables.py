@@ -21,8 +21,8 @@ DEVICES = {
 WEIGHTS = {"bfloat16": "bf16", "float16": "fp16", "fp8_static": "fp8"}
 #: Products of at least this width both ways are what a model has; narrower ones are drivers' corner cases.
 LEAST_WIDTH = 512
-#: The tables time products in NVFP4 on one copy of their weights. Up to the size of the largest L2 these stay in it, and
-#: come faster than memory: 59 MB in 8 us beyond the launch on a B300, 7.4 TB/s, where large ones come at 5.5.
+#: The tables time products in NVFP4 on one copy of their weights. Up to the size of the largest L2 these stay in it,
+#: and come faster than memory: 59 MB in 8 us beyond the launch on a B300, 7.4 TB/s, where large ones come at 5.5.
 ONE_COPY, L2_BYTES = "nvfp4", 128e6
 _NVFP4_BYTES = 0.5625
 #: Tokens up to which a product or mixture counts as a decode step's: a batch and no more.
@@ -79,7 +79,9 @@ def _common(raw: pd.DataFrame, op: str, dtype: str = "dtype") -> pd.DataFrame:
 def _products(raw: pd.DataFrame) -> pd.DataFrame:
     table = _common(raw, "product")
     narrow = raw[["n", "k"]].min(axis=1) < LEAST_WIDTH
-    held = (table["weights"] == ONE_COPY) & (raw["n"] * raw["k"] * _NVFP4_BYTES < L2_BYTES) & (table["regime"] == "dram")
+    held = (
+        (table["weights"] == ONE_COPY) & (raw["n"] * raw["k"] * _NVFP4_BYTES < L2_BYTES) & (table["regime"] == "dram")
+    )
     regime = table["regime"].mask(held, "cached").mask(narrow, "narrow")
     return table.assign(
         new_tokens=raw["m"],
