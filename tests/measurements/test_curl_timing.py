@@ -24,6 +24,8 @@ VALUES = [
     ("pretransfer 0,012s  first_byte 0,345s\n",                     [(TTFT, 0.333, LESS, 1)]),
     ("first_byte 0.345s\n",                                         [(TTFT, 0.345, ALL, 1)]),
     ("TTFB: 0.345\n",                                               [(TTFT, 0.345, ALL, 1)]),
+    ("v1/x 200 ttfb=0.2 total=3.4\n",            [(TTFT, 0.2, ALL, 1), ("end_to_end_s", 3.4, ALL, 1)]),
+    ("TTFB: 0.2\nTotal: 3.4\nTotal 3 files\n",   [(TTFT, 0.2, ALL, 1), ("end_to_end_s", 3.4, ALL, 2)]),
     (FULL,                                       [(TTFT, 0.34, LESS, 3), ("end_to_end_s", 1.24, REST, 4)]),
     ("pretransfer 0.1 first_byte 9.1\npretransfer 0.1 first_byte 0.3\n", [(TTFT, 9.0, LESS, 1), (TTFT, 0.2, LESS, 2)]),
 ]

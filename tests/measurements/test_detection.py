@@ -21,7 +21,7 @@ TABLE = {
     "guidellm/v0.8.0.json":                                     ("guidellm",             82),
     "guidellm/v0.8.1.csv":                                      ("guidellm-csv",         92),
     "guidellm/v0.8.1.json":                                     ("guidellm",             82),
-    "inference_perf/stage_0_lifecycle_metrics.json":            ("inference-perf",       104),
+    "inference_perf/stage_0_lifecycle_metrics.json":            ("inference-perf",       90),
     "inference_perf/stage_0_prometheus_metrics.json":           ("inference-perf",       5),
     "llama_bench/cuda_llama3.1-8b_f16.csv":                     ("llama-bench",          5),
     "llama_bench/cuda_qwen2.5-7b_q4km.json":                    ("llama-bench",          5),
@@ -77,7 +77,7 @@ TABLE = {
     "ollama/verbose_minutes.txt":                               ("ollama",               4),
     "ollama/verbose_mistral.txt":                               ("ollama",               4),
     "ollama/verbose_two_runs.txt":                              ("ollama",               7),
-    "optimum_benchmark/benchmark_report.json":                  ("optimum-benchmark",    32),
+    "optimum_benchmark/benchmark_report.json":                  ("optimum-benchmark",    31),
     "optimum_benchmark/cuda_pytorch_llama_config.json":         ("optimum-benchmark",    0),
     "optimum_benchmark/llama70b_compile_config.json":           ("optimum-benchmark",    0),
     "sglang/one_batch.jsonl":                                   ("sglang-one-batch",     20),
@@ -116,7 +116,7 @@ TABLE = {
     "vllm/throughput_wrapped.json":                             ("vllm-throughput",      4),
 }
 #: Formats whose files are made where they are tested.
-MADE = {"nsys-sqlite", "curl-timing"}
+MADE = {"nsys-sqlite", "curl-timing", "vllm-latency-text", "vllm-throughput-text"}
 # fmt: on
 
 
@@ -148,3 +148,37 @@ def test_its_values_are_tested(file):
         if path.stem != Path(__file__).stem
     )
     assert Path(file).name in tests or Path(file).stem in tests
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('bench 1\n{"a": 1}\n', "x, line 2: is of no known format: JSON begins here, below other lines"),
+        ('bench 1\n\n  {\n"a": 1}\n', "x, line 3: is of no known format: JSON begins here"),
+        ('[\n {"a": {"b": 1}},\n {"a": 2}]', "x: is of no known format: expected one of vllm-serve"),
+        ("no { here\n}", "x: is of no known format: expected one of vllm-serve"),
+    ],
+)
+def test_json_between_a_scripts_lines_is_named(text, message):
+    """It cannot be told from the head alone; the line where it begins says what to cut."""
+    with pytest.raises(InvalidInputError, match=message):
+        read("x", content=text.encode())
+
+
+def test_every_reader_spells_an_engine_as_the_catalogue_does():
+    """Records of a log and of the same server's metrics are of one engine."""
+    read_ones = [name for name, (_, records) in TABLE.items() if records]
+    named = {one.engine for name in read_ones for one in read(FILES / name).records if one.engine}
+    assert {"vllm", "sglang", "llama.cpp", "ollama"} <= named
+    assert {name for name in named if name != name.lower()} == set()
+
+
+def test_output_of_another_tool_in_the_same_file_is_named():
+    """It is not lost in silence: its format is the way to it, and then nothing is left to say."""
+    lines = "Avg latency: 5.25 seconds", "Throughput: 5.5 requests/s, 2750.0 total tokens/s, 1375.0 output tokens/s"
+    content = "\n".join(lines).encode()
+    found = read("notes.md", content=content)
+    why = "console text of vllm bench throughput in the same file: format='vllm-throughput-text' (--format-of) reads it"
+    assert (found.format, found.skipped) == ("vllm-latency-text", {why: 1})
+    other = read("notes.md", content=content, format="vllm-throughput-text")
+    assert (len(other), other.skipped) == (3, {})

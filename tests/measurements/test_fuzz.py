@@ -40,6 +40,10 @@ WHOLE = {
     **{folder.name: [path.read_bytes() for path in sorted(folder.iterdir())] for folder in sorted(FOLDER.iterdir())},
     "sqlite": [_sqlite()],
     "curl": [b"time_pretransfer: 0.01\ntime_starttransfer: 0.21\ntime_total: 1.2\n"],
+    "vllm_offline": [
+        b"Namespace(model='m', input_len=32, output_len=128, batch_size=8)\nAvg latency: 0.5 seconds\n",
+        b"Throughput: 2.00 requests/s, 9.50 total tokens/s, 6.25 output tokens/s\nTotal num prompt tokens:  8\n",
+    ],
 }
 ALL = tuple(sorted(WHOLE))
 NUMBERS = (

@@ -1,5 +1,6 @@
 """GuideLLM: report as JSON and as CSV."""
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -93,6 +94,23 @@ def test_older_shape_and_several_benchmarks():
     one = reading.records[1]
     assert (one.value, one.model, one.request_rate, one.version) == (0.004, "org/m", 3.5, "0.4.0")
     assert len(reading) == 6
+
+
+def test_benchmarks_of_2025():
+    """Until 0.3 a benchmark says strategy, model and totals itself, and its TPOT leaves the first token's time out."""
+    spreads = {"time_per_output_token_ms": 9.9, "inter_token_latency_ms": 10.0, "output_token_count": 100.0}
+    metrics = {name: {"successful": {"mean": mean, "count": 5}} for name, mean in spreads.items()}
+    one = {
+        "type_": "generative_benchmark", "args": {"strategy": {"type_": "concurrent", "streams": 8}},
+        "worker": {"backend_model": "org/m"}, "metrics": metrics, "request_totals": {"successful": 5, "errored": 1},
+    }  # fmt: skip
+    reading = read("a", content=json.dumps({"benchmarks": [one]}).encode())
+    got = {each.quantity: each for each in reading.records}
+    assert (got["requests_completed"].value, got["requests_failed"].value) == (5, 1)
+    gap = got["inter_token_latency_s"]
+    assert (gap.value, gap.concurrency, gap.model, gap.requests) == (0.01, 8, "org/m", 5)
+    assert "request_per_token_s" not in got
+    assert [why for why in reading.skipped if why.startswith("time_per_output_token_ms until 0.3")]
 
 
 # fmt: off

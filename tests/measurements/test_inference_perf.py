@@ -1,5 +1,6 @@
 """inference-perf: lifecycle metrics, and what Prometheus took from the server."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,7 @@ VALUES = [
     (CLIENT, "end_to_end_s",            MEAN,                   0.48322820343310013),
     (CLIENT, "time_to_first_token_s",   {"statistic": "median"}, 0.032918093027547),
     (CLIENT, "request_per_token_s",     MEAN,                   0.007822049129697705),
-    (CLIENT, "time_per_output_token_s", MEAN,                   0.0034775777890777705),
-    (CLIENT, "inter_token_latency_s",   {"statistic": "p0.1"},  3.318468574434519e-06),
+    (CLIENT, "inter_chunk_latency_s",   {"statistic": "p0.1"},  3.318468574434519e-06),
     (CLIENT, "time_to_first_token_s",   P999,                   0.042598067724495196),
     (CLIENT, "output_tokens_per_s",     {"request_rate": 1.0},  62.15363932698074),
     (CLIENT, "requests_completed",      {},                     60),
@@ -48,11 +48,46 @@ def test_values(file, quantity, kept, expected):
     assert value(file, quantity, **kept) == pytest.approx(expected, rel=1e-12)
 
 
+PIECES = "time_per_output_token that request latency, first token and lengths contradict: pieces of tokens were counted"
+
+
+def stage(each, **more):
+    """Write a stage of requests that took 2.1 s: 0.1 s to the first token, 100 gaps of 20 ms."""
+    latency = {"request_latency": 2.1, "time_to_first_token": 0.1, "time_per_output_token": each,
+               "normalized_time_per_output_token": 2.1 / 101, "inter_token_latency": each}  # fmt: skip
+    successes = {"count": 4, "latency": {name: {"mean": mean} for name, mean in latency.items()}}
+    return json.dumps({"load_summary": {}, "successes": successes | {"output_len": {"mean": 101.0}} | more}).encode()
+
+
 def test_three_times_per_token_are_three_quantities():
-    """Latency over tokens, the same without the first token, and single gaps: medians 7.5, 3.5 and 0.03 ms."""
-    names = ("request_per_token_s", "time_per_output_token_s", "inter_token_latency_s")
-    medians = [value(CLIENT, name, statistic="median") for name in names]
-    assert medians == pytest.approx([0.00750475577790964, 0.0034682437246881946, 3.392953658476472e-05])
+    """Latency over tokens, the same without the first token, and single gaps."""
+    got = {one.quantity: one.value for one in read("a", content=stage(0.02)).records if one.statistic == "mean"}
+    assert got["time_per_output_token_s"] == got["inter_token_latency_s"] == 0.02
+    assert got["request_per_token_s"] == pytest.approx(2.1 / 101)
+
+
+@pytest.mark.parametrize(("each", "pieces"), [(0.01, True), (0.0159, True), (0.0161, False), (0.03, False)])
+def test_a_time_per_token_is_held_against_the_whole_request(each, pieces):
+    """Twice the tokens, counted piece by piece, would be half the time: what remains is a gap between pieces."""
+    reading = read("a", content=stage(each))
+    quantities = {one.quantity for one in reading.records}
+    assert ("time_per_output_token_s" not in quantities) is ("inter_chunk_latency_s" in quantities) is pieces
+    assert reading.skipped == ({PIECES: 1} if pieces else {})
+
+
+def test_a_sample_counts_pieces():
+    """Its requests took 0.483 s for 62 tokens, 33 ms to the first: 7.4 ms a token, where it says 3.5 ms."""
+    assert read(FILES / CLIENT).skipped == {PIECES: 1}
+
+
+def test_tokens_as_the_server_counts_them():
+    """Since 2026: the cached part is told in total, a report may hold the client's lengths beside it."""
+    counted = {"prompt_tokens": {"total": 400.0, "cached": 80.0, "mean": 100.0}, "output_tokens": {"total": 404.0}}
+    reading = read("a", content=stage(0.02, **counted, goodput_metrics={"goodput": 1.0}))
+    assert {(one.prompt_tokens, one.output_tokens, one.cached_tokens) for one in reading.records} == {
+        (100.0, 101.0, 20.0), (None, 101.0, 20.0), (100.0, None, 20.0),
+    }  # fmt: skip
+    assert reading.skipped == {"goodput_metrics: the limits are not in the report": 1}
 
 
 def test_server_side_is_marked():

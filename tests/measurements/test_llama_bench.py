@@ -169,6 +169,14 @@ def test_runs_one_after_another():
     ]  # fmt: skip
 
 
+def test_a_table_in_a_page():
+    """A fence, or what a script prints before each run, is no row; it is counted."""
+    run = b"[invocation 1/2]\nn_prompt,n_gen,avg_ns,avg_ts\n512,0,5e8,1024\n"
+    reading = read("x", content=b"```\n" + run + run + b"```\n")
+    assert [(one.line, one.value) for one in reading.records] == [(4, 0.5), (7, 0.5)]
+    assert reading.skipped == {"a line that is no row of the table": 2}
+
+
 def test_addresses_of_other_hosts_are_left_out():
     """Devices of other hosts are printed with their address."""
     row = ROW | {"gpu_info": "RPC[192.0.2.7:50052], Orin"}

@@ -83,6 +83,16 @@ def test_speculation_is_said():
     assert length.value == 2.95
 
 
+@pytest.mark.parametrize(
+    "words", ["mean len =  2.92", "mean acceptance length =  2.92, acceptance rate per position = (0.8)"]
+)
+def test_the_mean_length_of_a_draft_under_both_names(words):
+    """The words changed within 2026."""
+    text = f"slot print_timing: id 1 | task 0 | draft acceptance = 0.5 (  10 accepted /    20 generated), {words}"
+    got = {one.quantity: one.value for one in read("x", content=text.encode()).records}
+    assert got == {"acceptance_rate": 0.5, "accepted_tokens_per_step": 2.92}
+
+
 def test_zero_and_sampling_times_are_skipped():
     """Counters that are off print 0.00 ms."""
     assert any("prompt eval time of 0" in why for why in read(FILES / "cli_zero_prompt_time.txt").skipped)

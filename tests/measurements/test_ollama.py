@@ -141,3 +141,11 @@ def test_a_byte_order_mark():
     """PowerShell writes one, in UTF-16 even."""
     content = (FILES / "generate_1.json").read_text().encode("utf-16")
     assert read("x", content=content).records[-1].count == 258
+
+
+@pytest.mark.parametrize("mark", ["> ", "- ", "* **", "| ", "    "])
+def test_a_block_in_a_page(mark):
+    """Quoted, listed or indented: 9 tokens after the first in 2 s."""
+    text = f"{mark}total duration: 5s\n{mark}eval count: 10 token(s)\n{mark}eval duration: 2s\n"
+    decode = read("x", content=text.encode()).records[-1]
+    assert (decode.quantity, decode.value, decode.count) == ("decode_time_s", 2.0, 9)

@@ -248,3 +248,12 @@ def test_without_prometheus_client(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", lambda name: (_ for _ in ()).throw(ModuleNotFoundError(name)))
     with pytest.raises(InvalidInputError, match=r"`pip install \"rooflinekit\[metrics\]\"`"):
         read(BEFORE)
+
+
+@pytest.mark.parametrize(("rank", "running"), [("tp_rank", 3), ("dp_rank", 7)])
+def test_ranks_with_their_process(rank, running):
+    """SGLang of 2025 names each rank's process: ranks of one engine repeat each other, data-parallel ones add up."""
+    line = 'sglang:num_running_reqs{{{}="{}",engine_type="unified",model_name="m",pid="91{}"}} {}.0\n'
+    second = 3 if rank == "tp_rank" else 4
+    held = line.format(rank, 0, 0, 3) + line.format(rank, 1, 1, second)
+    assert [one.value for one in read("a", content=held.encode()).records] == [running]

@@ -70,7 +70,7 @@ def test_arguments_are_kept_by_name_only():
     """Model without its folder, tensor parallelism and settings; no key, no address."""
     reading = read(FILES / "server.log")
     one = reading.records[0]
-    assert (one.model, one.tensor_parallel, one.weights, one.engine) == ("Qwen3-8B", 2, None, "SGLang")
+    assert (one.model, one.tensor_parallel, one.weights, one.engine) == ("Qwen3-8B", 2, None, "sglang")
     assert reading.settings["chunked_prefill_size"] == "8192"
     assert reading.settings["max_running_requests"] == "12"
     held = str([asdict(each) for each in reading.records]) + str(reading.settings)
@@ -103,3 +103,13 @@ def test_garbled_number_is_refused():
     text = b"\nDecode batch. #running-req: 3, #token: 12[2026, token usage: 0.1"
     with pytest.raises(InvalidInputError, match=r"a, line 2: `#token` = .12.2026.: expected a number"):
         read("a", content=text)
+
+
+def test_a_line_that_was_broken_by_a_terminal():
+    """What the line still holds is read, and the value that went to the next line is said to be lost."""
+    text = (
+        b"[2026-05-24 03:51:51 TP0] Prefill batch, #new-seq: 1, #new-token: 64, #cached-token: 0, input throughput (tok"
+    )
+    reading = read("a", content=text + b"en/s\n): 21767.68\n")
+    assert [one.quantity for one in reading.records] == ["prompt_tokens_computed"]
+    assert reading.skipped == {"a batch line that is cut: its last value is lost": 1}

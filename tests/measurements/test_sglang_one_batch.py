@@ -68,9 +68,24 @@ def test_newer_text_says_the_batch():
     assert (got["prefill_time_s"], got["decode_step_s"]) == ((4.0, 0.46342), (4.0, 0.01178))
 
 
+STEPS = """[2026-02-26 10:25:20 TP0] Reset
+Prefill. latency: 0.40000 s, throughput:   10240.00 token/s
+Decode 0. Batch size: 4, latency: 0.29000 s, throughput:     13.79 token/s
+Decode.  median latency: {} s, median throughput:    400.00 token/s
+"""
+
+
+def test_what_stands_before_the_first_benchmark_line_is_the_warm_up():
+    """The line that says so was not pasted; a second paste that begins with `Benchmark ...` is a run of its own."""
+    text = STEPS.format("0.01400") + "Benchmark ...\n" + STEPS.format("0.01000") + "Benchmark ...\n"
+    reading = read("a", content=(text + STEPS.format("0.01100")).encode())
+    assert [one.value for one in reading.records if one.quantity == "decode_step_s"] == [0.01, 0.011]
+    assert reading.skipped["a line of the warm-up"] == 3
+
+
 def test_engine_is_said_only_without_a_server():
     """bench_one_batch runs SGLang itself; the server's may be any."""
-    assert {one.engine for one in read(FILES / "one_batch.jsonl").records} == {"SGLang"}
+    assert {one.engine for one in read(FILES / "one_batch.jsonl").records} == {"sglang"}
     assert {one.engine for one in read(FILES / "one_batch_server.jsonl").records} == {None}
 
 

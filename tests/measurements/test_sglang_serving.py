@@ -81,7 +81,7 @@ def test_server_info_is_taken_by_four_facts():
     reading = read("a", content=(RUN % info).encode())
     one = reading.records[0]
     facts = (one.model, one.weights, one.tensor_parallel, one.version, one.engine, one.kv_cache)
-    assert facts == ("Qwen3-8B", "bf16", 4, "0.5.5", "SGLang", None)
+    assert facts == ("Qwen3-8B", "bf16", 4, "0.5.5", "sglang", None)
     assert "secret" not in str([asdict(each) for each in reading.records])
 
 
@@ -93,6 +93,13 @@ def test_tpot_of_unstreamed_answers_is_left_out():
     assert sum(reading.skipped.values()) == 3
 
 
+def test_nothing_has_no_spread():
+    """A server behind a router streams nothing to the client: zeros, their spread too."""
+    reading = read("a", content=(RUN % ', "mean_ttft_ms": 0.0, "std_ttft_ms": 0.0').encode())
+    assert "time_to_first_token_s" not in {one.quantity for one in reading.records}
+    assert reading.skipped["time_to_first_token_s of 0 or less: spread of 0: one value, or none"] == 1
+
+
 def test_speculation_and_percentiles():
     """Keys of 2025 are read: percentiles, input rate, accept length."""
     more = ', "p99_tpot_ms": 6.0, "input_throughput": 9.5, "accept_length": 2.5, "max_concurrency": 16'
@@ -101,6 +108,14 @@ def test_speculation_and_percentiles():
     assert got["time_per_output_token_s", "p99"] == pytest.approx(0.006)
     assert (got["prompt_tokens_per_s", "single"], got["accepted_tokens_per_step", "mean"]) == (9.5, 2.5)
     assert reading.records[0].concurrency == 16
+
+
+def test_peaks():
+    """Of 2025: most requests in flight, and a rate that counts chunks."""
+    reading = read("a", content=(RUN % ', "max_concurrent_requests": 20, "max_output_tokens_per_s": 99.0').encode())
+    got = {(one.quantity, one.statistic): one.value for one in reading.records}
+    assert got["requests_running", "max"] == 20
+    assert reading.skipped["peak output rate: it counts streamed chunks, not tokens"] == 1
 
 
 def test_table_without_end_is_told():

@@ -114,3 +114,15 @@ def test_a_record_that_refuses_itself_names_the_file():
     held = b"total duration: " + b"9" * 400 + b"s\neval count: 5 token(s)\n"
     with pytest.raises(InvalidInputError, match=r"^run\.txt: line 1: end_to_end_s = inf: expected a finite value"):
         read("run.txt", content=held)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ROW, True), (f"\ufeff\n [{ROW}]", True), ("[\n", True), ("[]", True),
+        ("[2026-02-26 10:25:20 TP0] Load weight end.", False), ("[invocation 1/3]", False), ("eval time", False),
+    ],
+)  # fmt: skip
+def test_a_log_in_brackets_is_no_json(text, expected):
+    """Many tools begin their lines with the time in brackets, as a list of JSON begins."""
+    assert Source("a", text.encode()).is_json is expected

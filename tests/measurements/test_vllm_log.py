@@ -71,7 +71,7 @@ def test_records_say_what_the_log_says(file, said, length):
     """A quantized model's formats are not told by its dtype; concurrency is for requests of the printed length."""
     records = read(FILES / file).records
     facts = {(one.model, one.version, one.weights, one.tensor_parallel, one.engine) for one in records}
-    assert facts == {(*said, "vLLM")}
+    assert facts == {(*said, "vllm")}
     assert [one.prompt_tokens for one in records if one.quantity == "max_concurrency"] == [length]
 
 
@@ -132,6 +132,8 @@ LINES = [
     ("[0;36m(EngineCore pid=1)[0;0m INFO [x.py:1] GPU KV cache size: 4,096 tokens", "kv_cache_tokens", 4096),
     ("web-1  | (EngineCore pid=1) INFO [x.py:1] CUDA graph pool memory: 1.28 GiB (actual), 1.26 GiB (estimated)",
                                                                                     "graph_bytes",     1.28 * GIB),
+    ("INFO [gpu_worker.py:479] Initial free memory 90.5 GiB, reserved 49.0 GiB memory for KV Cache as specified by x",
+                                                                                    "kv_cache_bytes",  49.0 * GIB),
 ]
 # fmt: on
 
@@ -182,6 +184,31 @@ def test_a_server_started_twice_gives_the_records_of_both_starts():
     assert [(one.version, one.value) for one in reading.records] == [("0.9.0", 1600), ("0.9.1", 3200)]
 
 
+LOADED = "INFO [model_runner.py:1] Loading model weights took {} GB"
+CONCURRENCY = "INFO [executor.py:1] Maximum concurrency for {} tokens per request: {}x"
+
+
+def test_starts_that_were_pasted_one_below_the_other():
+    """Without the line that opens a log: weights are loaded before the cache is sized, so that they begin a start."""
+    first = (LOADED.format(14.5), "INFO GPU blocks: 1952, # CPU blocks: 2048", CONCURRENCY.format(20000, 1.56))
+    reading = held(*first, LOADED.format(14.5), "INFO # GPU blocks: 1478", CONCURRENCY.format(29000, 0.82))
+    assert values(reading, "weight_bytes") == [14.5 * GIB, 14.5 * GIB]
+    assert values(reading, "kv_cache_blocks") == [1952, 1478]
+    held_by = {(one.value, one.prompt_tokens) for one in reading.records if one.quantity == "max_concurrency"}
+    assert held_by == {(1.56, 20000), (0.82, 29000)}
+
+
+def test_a_second_engine_and_a_late_repeat_are_no_further_start():
+    """Engines of one server load at their own pace, and Ray prints what workers repeat after a while."""
+    sized = "(EngineCore_DP0 pid=1) INFO [kv_cache_utils.py:1] GPU KV cache size: 1,600 tokens"
+    loads = "({} pid={}) INFO [m.py:1] Model loading took 2.00 GiB and 1.5 seconds{}"
+    late = loads.format("RayWorkerWrapper", 3, " [repeated 3x across cluster]")
+    reading = held(loads.format("EngineCore_DP0", 1, ""), sized, loads.format("EngineCore_DP1", 2, ""), late)
+    assert [(one.name, one.includes) for one in reading.records if one.quantity == "weight_bytes"] == [
+        ("", "of 5 workers"), ("DP1", ""),
+    ]  # fmt: skip
+
+
 # ---- windows and iterations
 
 WINDOW = (
@@ -215,9 +242,68 @@ def test_a_window_without_prompts_has_no_prompt_rate():
     """A rate of 0 is skipped, states of 0 are states."""
     reading = held(WINDOW.format("0.0"))
     assert values(reading, "prompt_tokens_per_s") == []
-    assert reading.skipped == {"prompt_tokens_per_s of 0: no such token in the window": 1}
+    assert reading.skipped["prompt_tokens_per_s of 0: no such token in the window"] == 1
     assert values(reading, "requests_waiting") == [0]
     assert values(reading, "prefix_cache_hit_rate") == pytest.approx([0.536])
+
+
+def test_the_hit_rate_of_another_cache_is_counted_not_mixed_in():
+    """A cache of images, and blocks that a connector brings, are not the GPU's prefix cache."""
+    reading = held(WINDOW.format("9.0") + ", External prefix cache hit rate: 47.9%")
+    assert values(reading, "prefix_cache_hit_rate") == pytest.approx([0.536])
+    why = "cache hit rate: not of the prefix cache on the GPU"
+    assert reading.skipped == {f"External prefix {why}": 1, f"MM {why}": 1}
+
+
+#: Of one worker, from 0.10.2 on; the wording of the first part and of the last has changed since.
+BUDGET = (
+    "(Worker_TP{0} pid=7{0}) INFO 11-02 10:00:09 [gpu_worker.py:391] Free memory on device (78.5/80.0 GiB) on startup. "
+    "Desired GPU memory utilization is (0.9, 72.0 GiB). Actual usage {1}, 2.0 GiB for peak activation, {2}. "
+    "Replace gpu_memory_utilization config with `--kv-cache-memory=5000` (1.0 GiB) to fit. Current kv cache memory {3}."
+)
+PARTS = [
+    (
+        "is 14.5 GiB for weight",
+        "0.5 GiB for non-torch memory, and 0.75 GiB for CUDAGraph memory",
+        "in use is 1024 bytes",
+    ),
+    ("is 14.5 GiB for weight", "0.5 GiB for non-torch memory, and 0.75 GiB for CUDAGraph memory", "in use is 55.0 GiB"),
+    (
+        "is 15.0 GiB for consumed memory (weights + non-torch)",
+        "and 0.75 GiB for CUDAGraph memory",
+        "in use is 55.0 GiB",
+    ),
+    ("is 14.5 GiB for weights", "0.5 GiB for non-torch memory, 0.75 GiB for NPU graph memory", "in use is 55.0 GiB"),
+]
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_the_worker_that_tells_how_its_memory_is_shared_out(parts):
+    """Each part is a record of two workers, in bytes."""
+    reading = held(BUDGET.format(0, *parts), BUDGET.format(1, *parts))
+    gib = {(one.quantity, one.includes.removesuffix("of 2 workers")): one.value / GIB for one in reading.records}
+    assert gib.pop(("kv_cache_bytes", "")) == (55.0 if "GiB" in parts[2] else 1024 / GIB)
+    expected = {("memory_bytes", "all that the GPU has, "): 80.0, ("graph_bytes", ""): 0.75}
+    expected["memory_bytes", "activations, at their peak, "] = 2.0
+    if "consumed" in parts[0]:
+        expected["memory_bytes", "weights, and what is not by PyTorch, "] = 15.0
+    else:
+        expected |= {("weight_bytes", ""): 14.5, ("memory_bytes", "not by PyTorch, "): 0.5}
+    assert gib == expected
+
+
+def test_what_that_worker_repeats_is_not_counted_twice():
+    """The lines that it repeats say it first; an estimate is no repeat."""
+    lines = (
+        "INFO [x.py:1] Model loading took 14.25 GiB memory and 3.5 seconds",
+        "INFO [x.py:1] Estimated CUDA graph memory: 0.9 GiB total",
+        "INFO [x.py:1] Available KV cache memory: 54.75 GiB",
+        "INFO [x.py:1] CUDA graph pool memory: 0.75 GiB (actual), 0.9 GiB (estimated)",
+    )
+    reading = held(*lines, BUDGET.format(0, *PARTS[1]))
+    assert values(reading, "weight_bytes") == [14.25 * GIB]
+    assert values(reading, "kv_cache_bytes") == [54.75 * GIB]
+    assert values(reading, "graph_bytes") == pytest.approx([0.9 * GIB, 0.75 * GIB])
 
 
 def test_a_window_of_v0_is_read():
@@ -226,6 +312,14 @@ def test_a_window_of_v0_is_read():
     assert values(reading, "requests_waiting") == [3]
     assert values(reading, "kv_cache_usage") == [0.05]
     assert values(reading, "prefix_cache_hit_rate") == [0.25]
+
+
+def test_an_iteration_that_encodes_images_says_so():
+    """Since 2026 the line goes on: the cache's use, inputs of the vision encoder, whose time is in it."""
+    line = "Iteration(7): 1 context requests, 64 context tokens, 0 generation requests, 0 generation tokens, iteration "
+    line += "elapsed time: 20.00 ms, GPU KV cache usage: 3.0%, encoder inputs: {}, encoder output embeddings: 880"
+    reading = held(line.format(4), line.format(0))
+    assert [(one.value, one.includes) for one in reading.records] == [(0.02, "4 inputs of an encoder"), (0.02, "")]
 
 
 SPECULATION = (

@@ -50,7 +50,7 @@ def test_a_latency_asks_for_its_batch_and_lengths():
     """They are in the command only; two iterations were run, by vLLM itself."""
     reading = read(FILES / "latency_batch16.json")
     assert reading.lacks[-3:] == ("batch", "prompt_tokens", "output_tokens")
-    assert {(one.count, one.engine) for one in reading.records} == {(2, "vLLM")}
+    assert {(one.count, one.engine) for one in reading.records} == {(2, "vllm")}
     assert read(FILES / "latency_batch16.json", batch=16, prompt_tokens=2048, output_tokens=2048).lacks[-1:] == (
         "tensor_parallel",
     )
@@ -106,3 +106,74 @@ def test_rates_of_nought_are_skipped():
     reading = held(THROUGHPUT | {"tokens_per_second": 0})
     assert reading.skipped == {"total_tokens_per_s of 0: nothing was measured": 1}
     assert len(reading) == 3
+
+
+# ---- console text
+
+ARGUMENTS = (
+    "Namespace(model='/home/me/m', input_len=32, output_len=128, batch_size=8, num_prompts=4, n=1, "
+    "tensor_parallel_size=2)"
+)
+LATENCY_TEXT = "Avg latency: 0.5 seconds\n10% percentile latency: 0.4 seconds\n50% percentile latency: 0.45 seconds"
+RATES = "Throughput: 2.00 requests/s, 1,000.50 total tokens/s, 600.25 output tokens/s"
+TOTALS = "Total num prompt tokens:  800\nTotal num output tokens:  1200"
+
+
+def console(*lines):
+    """Read what a benchmark printed."""
+    return read("run.txt", content="\n".join(lines).encode())
+
+
+def test_a_latency_on_the_console():
+    """The arguments, where they were pasted too, say batch, lengths, model and ranks."""
+    reading = console(ARGUMENTS, "Profiling iterations: 100%|####| 30/30", LATENCY_TEXT)
+    assert [(one.statistic, one.value) for one in reading.records] == [("mean", 0.5), ("p10", 0.4), ("median", 0.45)]
+    assert {(one.batch, one.prompt_tokens, one.output_tokens, one.model) for one in reading.records} == {
+        (8, 32, 128, "m")
+    }
+    assert (reading.format, reading.lacks) == ("vllm-latency-text", ("device", "weights"))
+    assert console(LATENCY_TEXT).lacks[-3:] == ("batch", "prompt_tokens", "output_tokens")
+
+
+def test_a_throughput_on_the_console():
+    """Four requests: 800 prompt tokens are 200 each, 1,200 output tokens 300 each."""
+    reading = console(ARGUMENTS, RATES, TOTALS)
+    rates = {one.quantity: one.value for one in reading.records if one.statistic == "single"}
+    assert rates == {"requests_per_s": 2.0, "total_tokens_per_s": 1000.5, "output_tokens_per_s": 600.25}
+    one = reading.records[0]
+    assert (one.prompt_tokens, one.output_tokens, one.requests, one.phase) == (200, 300, 4, "mixed")
+    assert [(one.quantity, one.value) for one in reading.records if one.statistic == "total"] == [
+        ("prompt_tokens", 800), ("output_tokens", 1200),
+    ]  # fmt: skip
+
+
+def test_two_rates_are_requests_and_all_tokens():
+    """So until 2024; without the arguments nothing is said of the lengths."""
+    reading = console("Throughput: 2.00 requests/s, 512.00 tokens/s", RATES)
+    assert [(one.quantity, one.line) for one in reading.records] == [
+        ("requests_per_s", 1), ("total_tokens_per_s", 1),
+        ("requests_per_s", 2), ("total_tokens_per_s", 2), ("output_tokens_per_s", 2),
+    ]  # fmt: skip
+    assert reading.records[0].prompt_tokens is None
+
+
+def test_the_log_around_a_console_result_is_named():
+    """The engine runs in the same process: what its log says of memory is another format's."""
+    reading = console("INFO [model_runner.py:1] Loading model weights took 14.9888 GB", LATENCY_TEXT)
+    assert reading.skipped == {"log of a vLLM server in the same file: format='vllm-log' (--format-of) reads it": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (RATES.replace("1,000.50", "1.0.0"), "run.txt, line 1: `total_tokens_per_s` = '1.0.0': expected a number"),
+        (RATES.replace("2.00", "0.00").replace("1,000.50", "0.00").replace("600.25", "0.00"), "3 x|without a record"),
+        ("Avg latency: 0.0 seconds", "without a record: 1 x a latency of 0: nothing was measured"),
+        ("Avg latency: fast seconds", "line 1: `latency` = 'fast': expected a number"),
+        ("Profiling iterations:  10%|# | 3/30", "console text of vllm bench latency without a record"),
+    ],
+)
+def test_a_broken_console_text_is_refused(text, message):
+    """A run that was stopped, a rate that is no number."""
+    with pytest.raises(InvalidInputError, match=message):
+        console(text)

@@ -112,6 +112,19 @@ def test_percentiles_and_end_to_end_are_read_as_named():
     assert picked(reading, "end_to_end_s", "p50") == pytest.approx([0.7])
 
 
+def test_times_that_are_none_of_a_server_are_counted():
+    """Newer versions write how long a request waited in the client."""
+    reading = held(run(mean_client_queue_time_ms=3.0, p99_client_queue_time_ms=9.0))
+    assert reading.skipped == {"client_queue_time: no quantity of a server": 2}
+
+
+@pytest.mark.parametrize("key", ["request_goodput", "request_goodput:"])
+def test_requests_that_kept_their_limits(key):
+    """Under both spellings of the key; null where no limits were given."""
+    assert picked(held(run(**{key: 7.5})), "goodput_requests_per_s") == [7.5]
+    assert picked(held(run(**{key: None})), "goodput_requests_per_s") == []
+
+
 def test_gaps_of_a_speculating_server_are_between_chunks():
     """A chunk holds several tokens then, and the acceptance rate is a percentage."""
     reading = held(run(mean_itl_ms=50.97, spec_decode_acceptance_rate=47.16, spec_decode_acceptance_length=4.77))
@@ -198,6 +211,21 @@ def test_labels_are_read_in_any_case_and_with_a_prefix():
     reading = read("log", content=b"\x1b[32mstart\x1b[0m\n" + text)
     assert picked(reading, "total_tokens_per_s") == [1542.71]
     assert picked(reading, TTFT, "p99.9") == pytest.approx([0.007])
+
+
+def test_rates_that_some_versions_print():
+    """Prompt tokens alone in 2024, requests within their limits where limits were given."""
+    reading = read("log", content=console("Input token throughput (tok/s):  51.5", "Request goodput (req/s):  3.5"))
+    assert picked(reading, "prompt_tokens_per_s") == [51.5]
+    assert picked(reading, "goodput_requests_per_s") == [3.5]
+
+
+def test_a_statistic_that_is_not_read_is_counted_with_its_name():
+    """Forks and newer versions print more; a line without a number alone is no statistic."""
+    lines = "Accuracy Rate (%):   80.0", "Position 0 (%):   70", "Position 1 (%):   60", "noted at: 12:30 by hand"
+    skipped = read("log", content=console(*lines)).skipped
+    why = "a line of the result that is not read"
+    assert skipped == {f"Accuracy Rate: {why}": 1, f"Position: {why}": 2}
 
 
 def test_several_results_in_one_log_stay_apart():

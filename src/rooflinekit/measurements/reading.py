@@ -1,19 +1,25 @@
 """Read a file: tell its format, collect its records, count what is skipped, and say what the file does not hold."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.measurements.formats import FORMATS, Format, prometheus
 from rooflinekit.measurements.formats.format import Item
-from rooflinekit.measurements.record import FACTS, Measurement, Setting, refusal
+from rooflinekit.measurements.record import FACTS, Measurement, Setting, Skipped, refusal
 from rooflinekit.measurements.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+#: A result that a script printed between its own lines.
+_JSON_WITHIN = re.compile(r"(?<=\n)[ \t]*\{\s*\"")
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ def read(
     """
     source = Source(file, content)
     chosen = _named(format) if format else detect(source)
-    return _collected(chosen, source, chosen.read(source), facts)
+    besides = () if format else _besides(chosen, source)
+    return _collected(chosen, source, chain(chosen.read(source), besides), facts)
 
 
 def read_between(before: str | Path, after: str | Path, **facts: Any) -> Reading:  # noqa: ANN401 - a record's fields
@@ -152,8 +159,18 @@ def detect(source: Source) -> Format:
     for one in FORMATS:
         if one.matches(source):
             return one
+    if not source.is_json and (found := _JSON_WITHIN.search(source.head)):
+        line = source.head.count("\n", 0, found.start()) + 1
+        source.refuse("is of no known format: JSON begins here, below other lines; read it without them", line)
     names = ", ".join(one.name for one in FORMATS)
     return source.refuse(f"is of no known format: expected one of {names}; `format=` says which it is")
+
+
+def _besides(chosen: Format, source: Source) -> Iterator[Item]:
+    """Name the other tools whose output the file holds too: it is read apart."""
+    for one in FORMATS:
+        if one is not chosen and one.matches(source):
+            yield Skipped(f"{one.title} in the same file: format={one.name!r} (--format-of) reads it")
 
 
 def told(skipped: Mapping[str, int]) -> str:

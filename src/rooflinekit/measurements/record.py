@@ -44,6 +44,7 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType({
     "total_tokens_per_s": Quantity("token/s", "prompt and output tokens together: the phases are mixed"),
     "output_tokens_per_s_per_user": Quantity("token/s", "mean over requests of 1 / ITL"),
     "requests_per_s": Quantity("request/s", "finished requests over time"),
+    "goodput_requests_per_s": Quantity("request/s", "finished requests that kept the limits given to the client"),
     # ---- counts and states
     "requests_completed": Quantity("request", "requests that finished"),
     "requests_failed": Quantity("request", "requests that did not"),

@@ -30,6 +30,8 @@ _LOST = re.compile(r"\[\d{1,3}[;m]")
 _ENCODINGS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 #: What stands for a byte that could not be decoded.
 _ESCAPED = re.compile("[\udc80-\udcff]")
+#: How JSON begins; a log may begin with a bracket too: `[2026-02-26 10:25:20]`, `[info]`.
+_JSON = re.compile(r"[\ufeff\s]*(?:\{|\[\s*(?:[\[{\]]|\Z))")
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 
 
@@ -111,6 +113,11 @@ class Source:
         if self.is_sqlite or (self.encoding != "utf-16" and b"\0" in self.head_bytes):
             return ""
         return without_colours(self.head_bytes.decode(self.encoding, errors="ignore"))
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it begins as objects of JSON do, or a list of them."""
+        return bool(_JSON.match(self.head))
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield the lines with their numbers, one at a time, without colours and line ends."""

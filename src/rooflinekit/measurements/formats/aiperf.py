@@ -50,6 +50,7 @@ LEFT_OUT: Mapping[str, str] = {
     }.items()
     for name in names
 }
+_NO_QUANTITY = "metric that is no quantity of a phase"
 _TOKENS = {"tokens": 1.0, "token": 1.0}
 _PER_SECOND = {"tokens/sec": 1.0, "tokens/s": 1.0, "tokens/sec/user": 1.0, "tokens/s/user": 1.0}
 _UNITS: Mapping[str, Mapping[str, float]] = {
@@ -103,6 +104,8 @@ def _summary(data: Fields) -> Iterator[Item]:
     for name, value in data.data.items():
         if value is not None and (name in QUANTITY_OF or name in LEFT_OUT):
             yield from metric(name, data.inside(name), facts)
+        elif isinstance(value, Mapping) and "unit" in value:
+            yield Skipped(_NO_QUANTITY, data.line)
     yield from _power(data, facts)
     if data.data.get("warmup_metrics"):
         yield Skipped("metrics of the warm-up", data.line)

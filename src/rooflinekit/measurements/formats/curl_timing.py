@@ -14,7 +14,7 @@ from rooflinekit.measurements.source import Source
 _NAMES = (
     ("pretransfer", r"(?:time_)?pre_?transfer"),
     ("first_byte", r"(?:time_)?start_?transfer|(?:time_to_)?first[_ ]byte|ttfb"),
-    ("total", r"time_total"),
+    ("total", r"time_total|total(?:_time)?(?=[\"']?\s*[:=])"),
 )
 _TIME = re.compile(
     r"(?<![\w%{])(?:" + "|".join(f"(?P<{name}>{pattern})" for name, pattern in _NAMES) + r")[\"']?\s*[:=]?\s*"

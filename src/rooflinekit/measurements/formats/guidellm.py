@@ -1,7 +1,7 @@
 """GuideLLM's report (JSON). Request latency is in seconds, what ends in ``_ms`` in milliseconds.
 
-Its "time per output token" holds the first token and its prefill; its inter token latency does not, and weighs every
-gap alike. Groups without requests hold zeros.
+Its "time per output token" holds the first token and its prefill, but not until 0.3; its inter token latency does not,
+and weighs every gap alike. Groups without requests hold zeros.
 """
 
 import re
@@ -36,6 +36,10 @@ MEANS: Mapping[str, str] = {
 }
 #: p01 is the first percentile, p001 a tenth of one.
 _KEYS = {"p001": "p0.1", "p01": "p1", "p05": "p5", "p999": "p99.9"}
+_GAPS = (
+    "time_per_output_token_ms until 0.3: the time after the first token over all tokens, that one too; "
+    "inter_token_latency_ms is the same time over its gaps"
+)
 _HEAD = re.compile(r'"guidellm_version"\s*:|"type_"\s*:\s*"generative_benchmark"')
 
 
@@ -64,6 +68,7 @@ def load(strategy: str, streams: float | None, rate: float | None) -> dict[str, 
 def _read(source: Source) -> Iterator[Item]:
     for line, data in source.objects():
         report = Fields(data, source, line)
+        # until 0.3 neither a version nor the model stand beside the benchmarks
         version = report.inside("metadata").text("guidellm_version")
         # version 0.4 holds the model beside the benchmarks, later ones within
         asked = report.data.get("args")
@@ -74,7 +79,7 @@ def _read(source: Source) -> Iterator[Item]:
 
 def _benchmark(benchmark: Fields, facts: dict[str, Any]) -> Iterator[Item]:
     metrics = benchmark.inside("metrics")
-    totals = metrics.inside("request_totals")
+    totals = _totals(benchmark)
     if totals.data and not totals.number("successful"):
         yield Skipped("a benchmark in which no request succeeded", benchmark.line)
         return
@@ -83,23 +88,39 @@ def _benchmark(benchmark: Fields, facts: dict[str, Any]) -> Iterator[Item]:
     yield from single(totals, "errored", "requests_failed", statistic="total", **facts)
     yield from single(benchmark, "duration", "run_time_s", **facts)
     for name in metrics.data:
-        if name in SPREADS or name in MEANS:
+        if name == "time_per_output_token_ms" and _is_of_2025(benchmark):
+            yield Skipped(_GAPS, benchmark.line)
+        elif name in SPREADS or name in MEANS:
             yield from metric(name, _flat(metrics.inside(name).inside("successful")), facts)
+
+
+def _is_of_2025(benchmark: Fields) -> bool:
+    """Tell a benchmark of 0.2 or 0.3, which says its strategy and worker itself."""
+    return isinstance(benchmark.data.get("args"), Mapping) and "strategy" in benchmark.inside("args").data
+
+
+def _totals(benchmark: Fields) -> Fields:
+    inner = benchmark.inside("metrics").inside("request_totals")
+    return inner if inner.data else benchmark.inside("request_totals")
 
 
 def _facts(benchmark: Fields, metrics: Fields) -> dict[str, Any]:
     config = benchmark.inside("config")
-    strategy = config.inside("strategy")
-    if not strategy.data:
-        strategy = benchmark.inside("scheduler").inside("strategy")
+    places = (config, benchmark.inside("scheduler"), benchmark.inside("args") if _is_of_2025(benchmark) else config)
+    strategy = next((one.inside("strategy") for one in places if one.data.get("strategy")), config.inside("strategy"))
     streams = strategy.number("streams") or strategy.number("max_concurrency")
     facts = {
-        "requests": metrics.inside("request_totals").number("successful"),
+        "requests": _totals(benchmark).number("successful"),
         "prompt_tokens": metrics.inside("prompt_token_count").inside("successful").number("mean"),
         "output_tokens": metrics.inside("output_token_count").inside("successful").number("mean"),
     } | load(strategy.text("type_") or "", streams, strategy.number("rate"))
-    model = config.inside("backend").text("model") if isinstance(config.data.get("backend"), Mapping) else None
-    return facts | ({"model": model_name(model)} if model else {})
+    return facts | ({"model": model_name(model)} if (model := _model(config, benchmark.data.get("worker"))) else {})
+
+
+def _model(config: Fields, worker: object) -> str | None:
+    if isinstance(config.data.get("backend"), Mapping):
+        return config.inside("backend").text("model")
+    return Fields(worker, config.source, config.line).text("backend_model") if isinstance(worker, Mapping) else None
 
 
 def _flat(group: Fields) -> Fields:

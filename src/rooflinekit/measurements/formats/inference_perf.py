@@ -1,7 +1,8 @@
 """inference-perf's reports: lifecycle metrics of a client, and metrics that Prometheus took from the server.
 
 All in seconds. Three times per token: "normalized" is the whole request over its tokens, "time per output token"
-leaves the first token out, "inter token latency" is every gap.
+leaves the first token out, "inter token latency" is every gap. The last two are per token only as far as the tool
+counted tokens: the whole request tells.
 """
 
 import re
@@ -28,11 +29,17 @@ _RATES: Mapping[str, str] = {
     "total_tokens_per_sec": "total_tokens_per_s",
     "requests_per_sec": "requests_per_s",
 }
-#: Names of today and of 2025.
+#: As the server counts, since 2026, and as the client does.
 _LENGTHS: Mapping[str, tuple[str, str]] = {
     "prompt_tokens": ("prompt_tokens", "prompt_len"),
     "output_tokens": ("output_tokens", "output_len"),
 }
+#: Until 2026 each streamed piece was tokenised by itself: with a tokenizer that puts a token before a text, twice the
+#: tokens were counted. Means over requests of unlike length differ by less.
+_LEAST_PART = 0.8
+_PIECES = (
+    "time_per_output_token that request latency, first token and lengths contradict: pieces of tokens were counted"
+)
 _SERVER = "server's histograms in the time of the stage: other requests may be in it"
 _HEAD = re.compile(r'"(?:load_summary|successes)"\s*:\s*\{')
 
@@ -54,30 +61,47 @@ def _lifecycle(report: Fields, successes: Fields) -> Iterator[Item]:
     yield from single(successes, "count", "requests_completed", statistic="total", **facts)
     yield from single(report.inside("failures"), "count", "requests_failed", statistic="total", **facts)
     latency, rates = successes.inside("latency"), successes.inside("throughput")
+    pieces = _counts_pieces(latency, facts["output_tokens"])
     for name in latency.data:
-        if name in _LATENCIES:
-            yield from spread(latency.inside(name), _LATENCIES[name], **facts)
+        if pieces and name == "time_per_output_token":
+            yield Skipped(_PIECES, latency.line)
+        elif name in _LATENCIES:
+            quantity = "inter_chunk_latency_s" if pieces and name == "inter_token_latency" else _LATENCIES[name]
+            yield from spread(latency.inside(name), quantity, **facts)
     for name in rates.data:
         if name in _RATES:
             yield from single(rates, name, _RATES[name], **facts)
+    if successes.data.get("goodput_metrics"):
+        yield Skipped("goodput_metrics: the limits are not in the report", report.line)
     for quantity in _LENGTHS:
         own = {key: value for key, value in facts.items() if key != quantity}
         yield from spread(_length(successes, quantity), quantity, **own)
 
 
+def _counts_pieces(latency: Fields, tokens: float | None) -> bool:
+    """Tell a report whose time per token is too short for its own requests: it counted tokens where there are none."""
+    names = ("request_latency", "time_to_first_token", "time_per_output_token")
+    whole, first, each = (latency.inside(name).number("mean") for name in names)
+    if whole is None or first is None or each is None or not tokens or tokens <= 1:
+        return False
+    return each < _LEAST_PART * (whole - first) / (tokens - 1)
+
+
 def _facts(report: Fields, successes: Fields) -> dict[str, Any]:
     load = report.inside("load_summary")
+    cached = successes.inside("prompt_tokens").number("cached")  # 0 where the server does not tell
     return {
         "tool": _TOOL,
         "requests": successes.number("count"),
+        "cached_tokens": cached / successes.need("count") if cached else None,
         "request_rate": load.number("requested_rate"),
         "concurrency": load.number("concurrency"),
     } | {quantity: _length(successes, quantity).number("mean") for quantity in _LENGTHS}
 
 
 def _length(successes: Fields, quantity: str) -> Fields:
-    name = next((one for one in _LENGTHS[quantity] if successes.data.get(one)), "")
-    return successes.inside(name)
+    held = (successes.inside(one) for one in _LENGTHS[quantity])
+    return next((one for one in held if one.number("mean") is not None), Fields({}, successes.source, successes.line))
 
 
 def _prometheus(successes: Fields) -> Iterator[Item]:
@@ -102,10 +126,6 @@ def _prometheus(successes: Fields) -> Iterator[Item]:
 FORMAT = Format(
     "inference-perf",
     "report of inference-perf",
-    matches=lambda source: (
-        source.head.lstrip("\ufeff \t\r\n").startswith(("{", "["))
-        and '"load_summary"' in source.head
-        and bool(_HEAD.search(source.head))
-    ),
+    matches=lambda source: source.is_json and '"load_summary"' in source.head and bool(_HEAD.search(source.head)),
     read=_read,
 )

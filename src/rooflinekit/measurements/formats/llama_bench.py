@@ -27,6 +27,9 @@ _HEADER = re.compile(r'^(?=.*\bn_prompt\b)(?=.*\bn_gen\b)(?=.*\bavg_(?:ns|ts)\b)
 _OBJECT = re.compile(
     r'"n_prompt"\s*:[^{}]*"n_gen"\s*:[^{}]*"avg_(?:ns|ts)"\s*:|"build_(?:commit|number)"\s*:[^{}]*"model_(?:filename|type)"\s*:'
 )
+#: How JSON begins on a line; what a script prints before a table may stand in brackets.
+_JSON_LINE = re.compile(r"[\ufeff\s]*(?:\{\s*(?:\"|\Z)|\[\s*(?:\{|\Z))")
+_COMMIT = re.compile(r"[0-9a-f]*")
 #: How SQLite keeps the table that llama-bench's SQL makes; the name alone may stand in any database.
 _SQL_TABLE = re.compile(rb"CREATE TABLE [\"'`\[]?(?:llama_bench|test)\b[\"'`\]]?\s*\(\s*build_")
 #: Given as settings where all rows have the same, else with each record.
@@ -37,7 +40,9 @@ _TOLERANCE = 0.01
 
 
 def _read(source: Source) -> Iterator[Item]:
-    rows = list(_rows(source))
+    held = list(_rows(source))
+    yield from (one for one in held if isinstance(one, Skipped))
+    rows = [one for one in held if isinstance(one, Fields)]
     same = {name: {str(row.data.get(name, "")) for row in rows} for name in _SETTINGS}
     varying = [name for name, values in same.items() if len(values) > 1]
     for name in (name for name in _SETTINGS if name not in varying):
@@ -52,9 +57,9 @@ def _read(source: Source) -> Iterator[Item]:
 # ---- rows
 
 
-def _rows(source: Source) -> Iterator[Fields]:
+def _rows(source: Source) -> Iterator[Fields | Skipped]:
     for number, text in source.lines():
-        if text.lstrip("\ufeff \t").startswith(("{", "[")):
+        if _JSON_LINE.match(text):
             for line, one in (source if number == 1 else _without_preamble(source, number)).objects():
                 yield Fields(one, source, line)
             return
@@ -69,7 +74,7 @@ def _without_preamble(source: Source, first: int) -> Source:
     return Source(source.name, "\n".join(kept).encode())
 
 
-def _table(source: Source, header: int) -> Iterator[Fields]:
+def _table(source: Source, header: int) -> Iterator[Fields | Skipped]:
     names: list[str] = []
     for line, row in source.rows(header):
         if not any(row):
@@ -78,6 +83,8 @@ def _table(source: Source, header: int) -> Iterator[Fields]:
             names = [name.strip() for name in row]
             if missing := {"n_prompt", "n_gen"} - set(names):
                 source.refuse(f"the header lacks {', '.join(sorted(missing))}: expected llama-bench's own", line)
+        elif len(row) == 1 and not _COMMIT.fullmatch(row[0]):  # a fence, or what a script prints between runs
+            yield Skipped("a line that is no row of the table", line)
         elif len(row) != len(names):
             _refuse_width(source, line, len(row), len(names))
         else:

@@ -36,7 +36,7 @@ _TASK = re.compile(r"\b(?:task|id_task|task_id)[\s=\":]+(\d+)")
 _WHOLE_PROMPT = re.compile(r"new prompt,.*?(?:task\.n_tokens|n_prompt_tokens) = (\d+)")
 _DRAFT = re.compile(
     r"draft acceptance(?: rate)?\s*=\s*(\d+(?:\.\d+)?)\s*\(\s*\d+ accepted\s*/\s*(\d+) generated\)"
-    r"(?:.*mean len\s*=\s*(\d+(?:\.\d+)?))?"
+    r"(?:.*mean (?:acceptance )?len(?:gth)?\s*=\s*(\d+(?:\.\d+)?))?"
 )
 _BUILD = re.compile(r"\bbuild:\s+(\d+)\s+\(([0-9a-f]{6,})\)")
 _MODEL = re.compile(r"llama_model_loader: loaded meta data .* from (\S.*?) \(version")

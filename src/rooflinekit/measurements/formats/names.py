@@ -2,6 +2,8 @@
 
 import re
 
+#: Engines as the catalogue spells them, so that records of a log and of a server's metrics are of one engine.
+VLLM, SGLANG = "vllm", "sglang"
 _WEIGHTS = {
     "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32",
     "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32",

@@ -19,7 +19,7 @@ _JSON = re.compile(
     r'"(?:eval_duration|total_duration)"\s*:\s*\d|"created_at"\s*:\s*"[^{}]{0,400}"(?:response|message|done)"\s*:'
 )
 _LINE = re.compile(
-    r"^\s*((?:total|load|prompt eval|eval) duration|(?:prompt eval|eval) count|prompt eval cached):\s+(\S+)"
+    r"^[\s>*|`-]*((?:total|load|prompt eval|eval) duration|(?:prompt eval|eval) count|prompt eval cached):\s+(\S+)"
 )
 _VERBOSE = re.compile(_LINE.pattern, re.MULTILINE)
 #: Go writes a duration in parts: 2m27.98s, 452.875µs (with either of the two letters).
@@ -53,7 +53,7 @@ _FIELDS = {
 
 
 def _read(source: Source) -> Iterator[Item]:
-    if source.head.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+    if source.is_json:
         for line, one in source.objects():
             yield from _message(Fields(one, source, line), line)
     else:
@@ -164,10 +164,6 @@ def _decode(run: _Run) -> Item:
 FORMAT = Format(
     "ollama",
     "Ollama's final message or --verbose text",
-    matches=lambda source: bool(
-        _JSON.search(source.head)
-        if source.head.lstrip("\ufeff \t\r\n").startswith(("{", "["))
-        else _VERBOSE.search(source.head)
-    ),
+    matches=lambda source: bool((_JSON if source.is_json else _VERBOSE).search(source.head)),
     read=_read,
 )

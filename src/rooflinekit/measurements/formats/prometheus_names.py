@@ -189,7 +189,7 @@ PARTS = ("finished_reason", "source", "method")
 #: Labels whose values name a record.
 KINDS = ("finished_reason", "err")
 #: Labels of ranks that each report the same.
-RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
+RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"})
 #: What cache_config_info says of the cache; other labels (instances, pods) are left where they are.
 CACHE_LABELS = frozenset({
     "block_size", "cache_dtype", "num_gpu_blocks", "num_gpu_blocks_override", "num_cpu_blocks",

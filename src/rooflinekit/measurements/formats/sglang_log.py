@@ -10,7 +10,7 @@ from typing import Any
 
 from rooflinekit.measurements.fields import Fields, read_number
 from rooflinekit.measurements.formats.format import Format, Item
-from rooflinekit.measurements.formats.names import model_name, whole
+from rooflinekit.measurements.formats.names import SGLANG, model_name, whole
 from rooflinekit.measurements.formats.spread import single
 from rooflinekit.measurements.record import Measurement, Setting, Skipped
 from rooflinekit.measurements.source import Source
@@ -42,7 +42,7 @@ class Startup:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.facts: dict[str, Any] = {"tool": _TOOL, "engine": _TOOL}
+        self.facts: dict[str, Any] = {"tool": _TOOL, "engine": SGLANG}
         self._said: set[tuple[str, float]] = set()
 
     def items(self, number: int, text: str) -> Iterator[Item]:
@@ -102,6 +102,8 @@ def _read(source: Source) -> Iterator[Item]:
             continue
         rank = one[0] if (one := _RANK.search(text)) else ""
         row = Fields(_pairs(found[2]), source, number)
+        if _is_cut(found[2]):
+            yield Skipped("a batch line that is cut: its last value is lost", number)
         if found[1] == "Prefill":
             yield from _prefill(row, startup.facts)
         else:
@@ -113,6 +115,10 @@ def _pairs(text: str) -> dict[str, str]:
     """Take `key: value, key: value` apart; hybrid models name the pool of full attention `full`."""
     pairs = (pair.rpartition(": ") for pair in text.rstrip(", ").split(", "))
     return {key.replace("full token", "token"): value for key, _, value in pairs if key}
+
+
+def _is_cut(text: str) -> bool:
+    return ": " not in text.rstrip(", ").rpartition(", ")[2]
 
 
 def _decode(row: Fields, facts: dict[str, Any], *, alone: bool) -> Iterator[Item]:

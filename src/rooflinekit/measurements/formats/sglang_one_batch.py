@@ -10,6 +10,7 @@ from typing import Any
 
 from rooflinekit.measurements.fields import Fields
 from rooflinekit.measurements.formats.format import Format, Item
+from rooflinekit.measurements.formats.names import SGLANG
 from rooflinekit.measurements.formats.sglang_log import Startup
 from rooflinekit.measurements.formats.spread import single
 from rooflinekit.measurements.record import Skipped
@@ -24,7 +25,7 @@ _WARM_UP, _BENCHMARK = re.compile(r"^\W*Warmup\b"), re.compile(r"^\W*Benchmark \
 
 
 def _read(source: Source) -> Iterator[Item]:
-    if _is_json(source):
+    if source.is_json:
         for line, data in source.objects():
             row = Fields(data, source, line)
             yield from (_of_server(row) if "last_ttft" in data else _of_batch(row))
@@ -32,14 +33,10 @@ def _read(source: Source) -> Iterator[Item]:
         yield from _text(source)
 
 
-def _is_json(source: Source) -> bool:
-    return source.head.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}
-
-
 def _of_batch(row: Fields) -> Iterator[Item]:
     batch, prompt, answer = row.need("batch_size"), row.need("input_len"), row.need("output_len")
     facts: dict[str, Any] = {
-        "batch": batch, "prompt_tokens": prompt, "tool": _TOOL, "engine": "SGLang",
+        "batch": batch, "prompt_tokens": prompt, "tool": _TOOL, "engine": SGLANG,
     }  # fmt: skip
     row.need("prefill_latency")
     yield from single(row, "prefill_latency", "prefill_time_s", phase="prefill", **facts)
@@ -83,12 +80,12 @@ def _of_server(row: Fields) -> Iterator[Item]:
 
 
 def _text(source: Source) -> Iterator[Item]:
-    startup, warm_up = Startup(source), False
+    startup, warm_up, begun = Startup(source), False, False
     block: list[tuple[int, re.Match[str], str]] = []
     for number, text in source.lines():
         if _WARM_UP.search(text) or _BENCHMARK.search(text):
-            yield from _block(source, block)
-            block, warm_up = [], bool(_WARM_UP.search(text))
+            yield from _block(source, block) if begun else _warm_up(block)
+            block, warm_up, begun = [], bool(_WARM_UP.search(text)), True
         elif not (found := _TIME.search(text)):
             yield from startup.items(number, text)
         elif warm_up:
@@ -101,10 +98,15 @@ def _text(source: Source) -> Iterator[Item]:
     yield from _block(source, block)
 
 
+def _warm_up(block: list[tuple[int, re.Match[str], str]]) -> Iterator[Item]:
+    """Leave out what stands before the first `Benchmark ...`: the warm-up, the line above which was not pasted."""
+    yield from (Skipped("a line of the warm-up", number) for number, _, _ in block)
+
+
 def _block(source: Source, block: list[tuple[int, re.Match[str], str]]) -> Iterator[Item]:
     """Give the records of one batch; its size stands in the lines of the steps, in newer versions only."""
     size = next((float(found[2]) for _, found, _ in block if found[2]), None)
-    facts: dict[str, Any] = {"batch": size, "tool": _TOOL, "engine": "SGLang"}
+    facts: dict[str, Any] = {"batch": size, "tool": _TOOL, "engine": SGLANG}
     for number, found, text in block:
         rate = _RATE.search(text)
         row = Fields({"latency": found[4], "throughput": rate[1] if rate else None}, source, number)
@@ -123,7 +125,7 @@ def _block(source: Source, block: list[tuple[int, re.Match[str], str]]) -> Itera
 
 
 def _matches(source: Source) -> bool:
-    if _is_json(source):
+    if source.is_json:
         return bool(_JSON.search(source.head)) and '"batch_size"' in source.head and '"input_len"' in source.head
     return bool(_TEXT.search(source.head))
 

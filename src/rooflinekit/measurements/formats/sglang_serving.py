@@ -10,7 +10,7 @@ from typing import Any
 
 from rooflinekit.measurements.fields import Fields
 from rooflinekit.measurements.formats.format import Format, Item
-from rooflinekit.measurements.formats.names import model_name, weights_name
+from rooflinekit.measurements.formats.names import SGLANG, model_name, weights_name
 from rooflinekit.measurements.formats.spread import single, statistic_of
 from rooflinekit.measurements.record import Skipped
 from rooflinekit.measurements.source import Source
@@ -33,6 +33,7 @@ _VALUES = (
     ("total_input_tokens", "prompt_tokens", "total"),
     ("total_output_tokens", "output_tokens", "total"),
     ("concurrency", "requests_running", "mean"),
+    ("max_concurrent_requests", "requests_running", "max"),
     ("accept_length", "accepted_tokens_per_step", "mean"),
 )
 _JSON = re.compile(
@@ -57,12 +58,14 @@ _LABELS = {
     "output token throughput (tok/s)": "output_throughput",
     "total token throughput (tok/s)": "total_throughput",
     "concurrency": "concurrency",
+    "peak output token throughput (tok/s)": "max_output_tokens_per_s",
+    "peak concurrent requests": "max_concurrent_requests",
     "accept length": "accept_length",
 }
 
 
 def _read(source: Source) -> Iterator[Item]:
-    if _is_json(source):
+    if source.is_json:
         for line, run in source.objects():
             yield from _run(Fields(run, source, line))
     else:
@@ -72,10 +75,6 @@ def _read(source: Source) -> Iterator[Item]:
                 yield Skipped("a result without its closing line: statistics may be missing", line)
 
 
-def _is_json(source: Source) -> bool:
-    return source.head.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}
-
-
 def _run(run: Fields) -> Iterator[Item]:
     if not run.need("completed"):
         yield Skipped("a run in which no request finished", run.line)
@@ -83,6 +82,8 @@ def _run(run: Fields) -> Iterator[Item]:
     facts = _facts(run)
     for key, quantity, statistic in _VALUES:
         yield from single(run, key, quantity, statistic=statistic, **facts)
+    if run.number("max_output_tokens_per_s"):
+        yield Skipped("peak output rate: it counts streamed chunks, not tokens", run.line)
     yield from _latencies(run, facts)
 
 
@@ -115,7 +116,7 @@ def _server(info: Fields) -> dict[str, Any]:
         return {}
     parallel = info.number("tp_size")
     return {
-        "engine": "SGLang",
+        "engine": SGLANG,
         "model": model_name(info.text("served_model_name") or info.text("model_path")),
         "weights": weights_name(info.text("quantization") or info.text("dtype")),
         "kv_cache": weights_name(info.text("kv_cache_dtype")),
@@ -147,6 +148,6 @@ def _key(label: str) -> str | None:
 FORMAT = Format(
     "sglang-serving",
     "result of SGLang's bench_serving",
-    matches=lambda source: bool((_JSON if _is_json(source) else _TABLE).search(source.head)),
+    matches=lambda source: bool((_JSON if source.is_json else _TABLE).search(source.head)),
     read=_read,
 )

@@ -43,8 +43,9 @@ def single(
     number = values.number(key)
     if number is None:
         return
-    if number <= 0 and QUANTITIES[quantity].unit in _NEVER_ZERO and facts.get("statistic") != "std":
-        yield Skipped(f"{quantity} of 0 or less: nothing was measured", values.line)
+    if number <= 0 and QUANTITIES[quantity].unit in _NEVER_ZERO:
+        why = "spread of 0: one value, or none" if facts.get("statistic") == "std" else "nothing was measured"
+        yield Skipped(f"{quantity} of 0 or less: {why}", values.line)
         return
     facts = {"phase": "request" if quantity in _OF_A_REQUEST else "", "line": values.line} | facts
     yield Measurement(quantity=quantity, value=number * scale, **facts)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rooflinekit.measurements.fields import Fields
 from rooflinekit.measurements.formats.format import Format, Item
-from rooflinekit.measurements.formats.names import model_name
+from rooflinekit.measurements.formats.names import VLLM, model_name
 from rooflinekit.measurements.formats.vllm_serve import TOOL
 from rooflinekit.measurements.record import Measurement, Skipped
 from rooflinekit.measurements.source import Source
@@ -35,14 +35,13 @@ def _item(run: Fields, statistic: str, seconds: float) -> Iterator[Item]:
         quantity="batch_latency_s", value=seconds, statistic=statistic, phase="mixed",
         count=len(run.numbers("latencies")) or None, model=model_name(run.text("model_id")),
         batch=run.number("batch_size"), prompt_tokens=run.number("input_len"), output_tokens=run.number("output_len"),
-        includes="the prefill and all decode steps", tool=TOOL, engine=TOOL, line=run.line,
+        includes="the prefill and all decode steps", tool=TOOL, engine=VLLM, line=run.line,
     )  # fmt: skip
 
 
 def _matches(source: Source) -> bool:
-    head = source.head.lstrip("\ufeff \t\r\n")
-    keys = all(key in head for key in ('"avg_latency"', '"latencies"'))
-    return head.startswith(("{", "[")) and keys and '"benchmark_values"' not in head
+    keys = all(key in source.head for key in ('"avg_latency"', '"latencies"'))
+    return source.is_json and keys and '"benchmark_values"' not in source.head
 
 
 FORMAT = Format(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from rooflinekit.measurements.formats.format import Format, Item
+from rooflinekit.measurements.formats.names import VLLM
 from rooflinekit.measurements.formats.vllm_log_settings import boot_facts, boot_settings
 from rooflinekit.measurements.formats.vllm_log_startup import TOOL, Startup, engine_name
 from rooflinekit.measurements.record import Measurement, Skipped
@@ -21,12 +22,14 @@ _PERCENT = 0.01
 _WORDS = (
     "throughput: ", "Iteration(", "args: ", "LLM engine (", "API server version", "oncurrency for", "KV ",
     " took ", "model weights take", "blocks", "CUDA graph", "Memory profiling", "max_num_batched_tokens=",
-    "cceptance rate", "backend", "total_gpu_memory", "cache hit rate: ",
+    "cceptance rate", "backend", "total_gpu_memory", "cache hit rate: ", " GiB for ", "Free memory on device",
+    "kv cache memory",
 )  # fmt: skip
 _ITERATION = re.compile(
     r"Iteration\(\d+\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, "
     r"(\d+) generation tokens, iteration elapsed time: (\d+(?:\.\d+)?)\s*ms"
 )
+_ENCODED = re.compile(r"encoder inputs: ([1-9]\d*)")
 _STATE = re.compile(
     r"(Avg prompt throughput|Avg generation throughput|Running|Waiting|Pending|[A-Z]+ KV cache usage|"
     r"Prefix cache hit rate): (?:GPU: )?(\d+(?:\.\d+)?)(?: tokens/s| reqs|%)"
@@ -39,6 +42,7 @@ _STATES = {
     "Pending": ("requests_waiting", 1.0),
     "Prefix cache hit rate": ("prefix_cache_hit_rate", _PERCENT),
 }
+_OTHER_CACHE = re.compile(r"(External prefix|MM) cache hit rate: \d")
 _LENGTH = re.compile(r"Mean acceptance length: (\d+(?:\.\d+)?),")
 _RATE = re.compile(r"[Dd]raft acceptance rate: (\d+(?:\.\d+)?)(%|,)")
 _BOOT = re.compile(r"vLLM API server version|Initializing an? (?:V\d )?LLM engine \(")
@@ -51,7 +55,10 @@ def _read(source: Source) -> Iterator[Item]:
     for number, text in source.lines():
         if not any(word in text for word in _WORDS):
             continue
-        if _BOOT.search(text) and (startup.held or "API server" in text):
+        if startup.is_over(text):
+            yield from startup.items()
+            startup = Startup(dict(startup.facts))
+        elif _BOOT.search(text) and (startup.held or "API server" in text):
             yield from startup.items()
             startup = Startup()
         yield from _line(text, number, startup)
@@ -83,6 +90,7 @@ def _iteration(text: str, number: int, startup: Startup) -> Iterator[Item]:
         return
     notes = (
         f"{prompts:g} prompts share prompt_tokens" if prompts > 1 else "",
+        f"{images[1]} inputs of an encoder" if (images := _ENCODED.search(text)) else "",
         f"{tokens:g} tokens for {sequences:g} sequences: speculative" if tokens != sequences else "",
     )
     yield Measurement(
@@ -90,20 +98,14 @@ def _iteration(text: str, number: int, startup: Startup) -> Iterator[Item]:
         phase="decode" if not prompts else "mixed" if sequences else "prefill",
         batch=sequences or prompts, prompt_tokens=prompt_tokens if prompts else None,
         includes="; ".join(note for note in notes if note),
-        name=engine_name(text), tool=TOOL, engine=TOOL, line=number, **startup.facts,
+        name=engine_name(text), tool=TOOL, engine=VLLM, line=number, **startup.facts,
     )  # fmt: skip
 
 
 def _window(text: str, number: int, startup: Startup) -> Iterator[Item]:
-    values = dict[str, float]()
-    for label, value in _STATE.findall(text):
-        quantity, scale = _STATES.get(label, ("kv_cache_usage", _PERCENT))
-        values.setdefault(quantity, float(value) * scale)
-    if length := _LENGTH.search(text):
-        values["accepted_tokens_per_step"] = float(length[1])
-    if rate := _RATE.search(text):  # a percentage in V1, a fraction in V0
-        values["acceptance_rate"] = float(rate[1]) * (_PERCENT if rate[2] == "%" else 1.0)
-    if not values:
+    values, others = _values(text), _OTHER_CACHE.findall(text)
+    yield from (Skipped(f"{other} cache hit rate: not of the prefix cache on the GPU", number) for other in others)
+    if not values and not others:
         yield Skipped(_CUT, number)
     for quantity, value in values.items():
         if not value and quantity.endswith("_per_s"):
@@ -113,15 +115,29 @@ def _window(text: str, number: int, startup: Startup) -> Iterator[Item]:
             quantity=quantity, value=value,
             statistic="mean" if quantity.endswith(("_per_s", "_rate", "_step")) else "single",
             includes="a window of the log, idle time too" if quantity.endswith("_per_s") else "",
-            name=engine_name(text), tool=TOOL, engine=TOOL, line=number, **startup.facts,
+            name=engine_name(text), tool=TOOL, engine=VLLM, line=number, **startup.facts,
         )  # fmt: skip
+
+
+def _values(text: str) -> dict[str, float]:
+    """Give the values of a window's line by quantity."""
+    values = dict[str, float]()
+    for label, value in _STATE.findall(text):
+        quantity, scale = _STATES.get(label, ("kv_cache_usage", _PERCENT))
+        values.setdefault(quantity, float(value) * scale)
+    if length := _LENGTH.search(text):
+        values["accepted_tokens_per_step"] = float(length[1])
+    if rate := _RATE.search(text):  # a percentage in V1, a fraction in V0
+        values["acceptance_rate"] = float(rate[1]) * (_PERCENT if rate[2] == "%" else 1.0)
+    return values
 
 
 _MARKS = re.compile(
     r"vLLM API server version|Initializing an? (?:V\d )?LLM engine \(v|KV cache size: [\d,]+ tokens|"
     r"Maximum concurrency for [\d,]+ tokens per request|Loading model weights took [\d.]+ Gi?B|"
     r"Model loading took [\d.]+ Gi?B|Avg prompt throughput: [\d.]+ tokens/s|Available KV cache memory: [\d.]+ GiB|"
-    r"Iteration\(\d+\): \d+ context requests|Estimated CUDA graph memory: |non_torch_memory[ =]"
+    r"Iteration\(\d+\): \d+ context requests|Actual usage(?: is|:) [\d.]+ GiB for|Estimated CUDA graph memory: |"
+    r"non_torch_memory[ =]"
 )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rooflinekit.measurements.formats.format import Item
+from rooflinekit.measurements.formats.names import VLLM
 from rooflinekit.measurements.record import Measurement, Skipped
 from rooflinekit.units import GIB
 
@@ -13,11 +14,13 @@ TOOL = "vLLM"
 _N = r"(-?\d[\d,]*(?:\.\d+)?)"
 _PREFIX = re.compile(r"\(([^()]*\bpid=\d+[^()]*)\)")
 _ENGINE = re.compile(r"DP(\d{1,9})|EngineCore_(\d{1,9})|Engine (\d{1,9}):")
+_LOADED = re.compile(r"(?:Loading model weights|Model loading) took ")
+_SIZED = frozenset({"kv_cache_tokens", "kv_cache_blocks", "max_concurrency"})
 _REPEATED = re.compile(r"\[repeated (\d{1,9})x across cluster\]")
 
 
 class _Line(NamedTuple):
-    """A kind of line: a later version may print a quantity twice, then the fallback is left out."""
+    """A kind of line: a later version may print a quantity twice, then the fallback is left out for an earlier kind."""
 
     pattern: re.Pattern[str]
     quantity: str
@@ -48,6 +51,15 @@ _LINES = (
     _line(rf"\btotal_gpu_memory(?:=| \(){_N} ?GiB", "memory_bytes", includes="all that the GPU has"),
     _line(rf"\bnon_torch_memory(?:=| takes ){_N} ?GiB", "memory_bytes", includes="not by PyTorch"),
     _line(rf"activation peak memory takes {_N} ?GiB", "memory_bytes", includes="activations, at their peak"),
+    _line(rf"Free memory on device \([\d.]+/{_N} ?GiB", "memory_bytes", includes="all that the GPU has", fallback=True),
+    _line(rf"Actual usage(?: is|:) {_N} GiB for weight", "weight_bytes", fallback=True),
+    _line(rf"{_N} GiB for consumed memory", "memory_bytes", includes="weights, and what is not by PyTorch"),
+    _line(rf"{_N} GiB for peak activation", "memory_bytes", includes="activations, at their peak", fallback=True),
+    _line(rf"{_N} GiB for non-torch memory", "memory_bytes", includes="not by PyTorch", fallback=True),
+    _line(rf"{_N} GiB for (?:CUDA|NPU) ?[Gg]raph memory", "graph_bytes", fallback=True),
+    _line(rf"reserved {_N} GiB memory for KV Cache", "kv_cache_bytes", fallback=True),
+    _line(rf"Current (?:kv|KV) cache memory(?: in use is|:) {_N} GiB", "kv_cache_bytes", fallback=True),
+    _line(rf"Current kv cache memory in use is {_N} bytes", "kv_cache_bytes", 1.0, fallback=True),
 )
 _LENGTH = re.compile(r"Maximum concurrency for (\d[\d,]*) tokens")
 
@@ -69,6 +81,16 @@ class Startup:
     facts: dict[str, Any] = field(default_factory=dict)
     held: dict[tuple[int, str], _Values] = field(default_factory=dict)
 
+    def is_over(self, text: str) -> bool:
+        """Tell a line that loads the weights of an engine whose cache is sized already: the log of a further start.
+
+        Ray repeats lines of workers late.
+        """
+        if not _LOADED.search(text) or _REPEATED.search(text):
+            return False
+        engine = engine_name(text)
+        return any(_LINES[index].quantity in _SIZED and of == engine for index, of in self.held)
+
     def take(self, text: str, number: int) -> bool:
         """Take the values of a line; tell whether it held any."""
         taken = False
@@ -86,10 +108,12 @@ class Startup:
 
     def items(self) -> Iterator[Item]:
         """Give one record for each kind and engine, or the least and the most where workers differ."""
-        first = {_LINES[index].quantity for index, _ in self.held if not _LINES[index].fallback}
+        first = {
+            (_LINES[index].quantity, _LINES[index].includes): index for index, _ in sorted(self.held, reverse=True)
+        }
         for (index, engine), values in sorted(self.held.items(), key=lambda one: one[1].line):
             kind = _LINES[index]
-            if not (kind.fallback and kind.quantity in first):
+            if not kind.fallback or index == first[kind.quantity, kind.includes]:
                 yield from self._records(kind, engine, values)
 
     def _records(self, kind: _Line, engine: str, values: _Values) -> Iterator[Item]:
@@ -104,7 +128,7 @@ class Startup:
             yield Measurement(
                 quantity=kind.quantity, value=value, statistic=statistic, name=engine,
                 prompt_tokens=values.prompt_tokens, includes=", ".join(note for note in notes if note),
-                tool=TOOL, engine=TOOL, line=values.line, **self.facts,
+                tool=TOOL, engine=VLLM, line=values.line, **self.facts,
             )  # fmt: skip
 
 

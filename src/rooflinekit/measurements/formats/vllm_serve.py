@@ -26,11 +26,14 @@ _TIMES = {
     "itl": "inter_token_latency_s",
     "e2el": "end_to_end_s",
 }
-_STATISTIC = re.compile(r"(mean|median|std|p\d[\d.]*)_(ttft|tpot|itl|e2el)_ms")
+_STATISTIC = re.compile(r"(mean|median|std|p\d[\d.]*)_(\w+)_ms")
 _RUN = {
     "output_throughput": "output_tokens_per_s",
     "total_token_throughput": "total_tokens_per_s",
+    "input_throughput": "prompt_tokens_per_s",
     "request_throughput": "requests_per_s",
+    "request_goodput": "goodput_requests_per_s",
+    "request_goodput:": "goodput_requests_per_s",  # so written until 2025
     "duration": "run_time_s",
 }
 _SETTINGS = ("backend", "endpoint_type", "burstiness", "best_of", "ramp_up_strategy")
@@ -84,15 +87,19 @@ def _facts(run: Fields, completed: float) -> dict[str, Any]:
 def _times(run: Fields, facts: Mapping[str, Any]) -> Iterator[Item]:
     speculates = run.data.get("spec_decode_acceptance_length") is not None
     burst = run.data.get("request_rate") in ("inf", np.inf) and facts["concurrency"] is None
-    for key in run.data:
-        found = _STATISTIC.fullmatch(key)
-        value = run.number(key) if found else None
-        if found and value is not None:
-            statistic, metric = found.groups()
+    for key, statistic, metric in _statistics(run):
+        if metric not in _TIMES:
+            yield Skipped(f"{metric}: no quantity of a server", run.line)
+        elif (value := run.number(key)) is not None:
             quantity = "inter_chunk_latency_s" if speculates and metric == "itl" else _TIMES[metric]
             includes = "the queue of a burst: all requests were sent at once" if burst and metric == "ttft" else ""
             more = {"statistic": statistic, "phase": "request", "includes": includes}
             yield from _positive(quantity, value * MILLI, facts, **more)
+
+
+def _statistics(run: Fields) -> Iterator[tuple[str, str, str]]:
+    """Give the keys that hold a statistic, with its name and what it is of."""
+    return ((found[0], found[1], found[2]) for found in map(_STATISTIC.fullmatch, run.data) if found)
 
 
 def _positive(quantity: str, value: float | None, facts: Mapping[str, Any], **more: Any) -> Iterator[Item]:  # noqa: ANN401 - a record's fields
@@ -125,8 +132,8 @@ def _speculation(run: Fields, facts: Mapping[str, Any]) -> Iterator[Item]:
 
 
 def _matches(source: Source) -> bool:
-    head = source.head.lstrip("\ufeff \t\r\n")
-    if not head.startswith(("{", "[")) or '"total_output_tokens_retokenized"' in head:
+    head = source.head
+    if not source.is_json or '"total_output_tokens_retokenized"' in head:
         return False
     keys = ('"tokenizer_id"', '"num_prompts"'), ('"total_token_throughput"', '"total_input_tokens"')
     copy = '"benchmark_values"', '"vLLM benchmark"'

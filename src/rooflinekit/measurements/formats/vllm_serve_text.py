@@ -21,6 +21,8 @@ _LABELS = {
     "total input tokens": "total_input_tokens",
     "total generated tokens": "total_output_tokens",
     "request throughput": "request_throughput",
+    "request goodput": "request_goodput",
+    "input token throughput": "input_throughput",
     "output token throughput": "output_throughput",
     "peak output token throughput": "max_output_tokens_per_s",
     "peak concurrent requests": "max_concurrent_requests",
@@ -37,6 +39,8 @@ _WORDS = "|".join(sorted(_LABELS, key=len, reverse=True))
 _LINE = re.compile(
     rf"\b(?:({_WORDS})|(mean|median|std|p\d[\d.]*)\s+(ttft|tpot|itl|e2el))\s*(?:\([^()]*\))?:\s*(\S+)", re.IGNORECASE
 )
+#: Any other statistic, as forks and newer versions print them.
+_OTHER = re.compile(r"\W*([A-Za-z][\w -]*)(?:\([^()]*\))?:\s+[\d.]+\s*")
 _HEADER = re.compile(r"serving benchmark result", re.IGNORECASE)
 _FIRST = re.compile(r"\bsuccessful requests:\s*\d", re.IGNORECASE)
 _DURATION = re.compile(r"benchmark duration|serving benchmark result", re.IGNORECASE)
@@ -54,6 +58,7 @@ class _Result:
     data: dict[str, Any] = field(default_factory=dict)
     line: int | None = None
     foreign: bool = False
+    unread: list[str] = field(default_factory=list)
 
     def take(self, text: str, number: int, source: Source) -> None:
         """Take the value of a line, if it holds one."""
@@ -67,6 +72,8 @@ class _Result:
                 self.data[key] = read_number(value, label or f"{statistic} {metric}", source.name, number)
             elif key in _AHEAD:
                 self.data[key] = value  # as text: `inf` is told from nothing
+        elif self.line and (other := _OTHER.fullmatch(text)):
+            self.unread.append(other[1].rstrip(" 0123456789"))
 
     def items(self, source: Source) -> Iterator[Item]:
         """Give what it holds."""
@@ -74,6 +81,7 @@ class _Result:
             yield Skipped("a result of SGLang's benchmark: not of vLLM", self.line)
         elif "completed" in self.data:
             yield from run_items(Fields(self.data, source, self.line))
+            yield from (Skipped(f"{label}: a line of the result that is not read", self.line) for label in self.unread)
         else:
             yield Skipped("a result without `Successful requests`", self.line)
 

@@ -58,7 +58,7 @@ def _lengths(run: Fields, requests: float) -> dict[str, Any]:
 def _matches(source: Source) -> bool:
     head = source.head.lstrip("\ufeff \t\r\n")
     failed = re.fullmatch(r'\{\s*"error"\s*:\s*"[^"]*"\s*\}\s*', head)
-    keys = head.startswith(("{", "[")) and '"elapsed_time"' in head and '"num_requests"' in head
+    keys = source.is_json and '"elapsed_time"' in head and '"num_requests"' in head
     return bool(failed or (keys and '"benchmark_values"' not in head))
 
 
