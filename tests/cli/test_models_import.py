@@ -221,6 +221,12 @@ def test_assume_goes_on_wherever_a_model_is_named(rooflinekit, tmp_path, line):
     assert (result.exit_code, result.stderr) == (0, "")
 
 
+def test_nothing_is_assumed_of_a_file_of_ours(rooflinekit):
+    """A model of the catalogue says all of its figures: an assumption would have no effect, so it is refused."""
+    told = fault(rooflinekit(["kv", "qwen3-8b", "--assume", "num_sparse_experts"]))
+    assert "--assume=num_sparse_experts: only the keys of a config.json can be assumed" in told
+
+
 def test_an_assumption_is_noted(rooflinekit, tmp_path):
     """What the user vouched for is said."""
     path = folder(tmp_path, {**CONFIG, "num_sparse_experts": 4})

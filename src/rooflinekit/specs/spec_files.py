@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rooflinekit.errors import InvalidInputError
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.model import Model
 from rooflinekit.specs.yamlfile import check, read_mapping
@@ -24,7 +25,14 @@ def load_model_file(path: Path, assume: tuple[str, ...]) -> Model:
     return _READERS.get(ending, _read_yaml)(path, assume)
 
 
-def _read_yaml(path: Path, _assume: Collection[str]) -> Model:
+def _refuse_assumed(path: Path, assume: Collection[str]) -> None:
+    if assume:
+        message = f"{path}: assume={', '.join(assume)}: only the keys of a config.json can be assumed; leave it out"
+        raise InvalidInputError(message)
+
+
+def _read_yaml(path: Path, assume: Collection[str]) -> Model:
+    _refuse_assumed(path, assume)
     return model_of(dict(read_mapping(path)), str(path), path.stem)
 
 
@@ -34,7 +42,8 @@ def _read_config(path: Path, assume: Collection[str]) -> Model:
     return load_config(path, assume)
 
 
-def _read_gguf(path: Path, _assume: Collection[str]) -> Model:
+def _read_gguf(path: Path, assume: Collection[str]) -> Model:
+    _refuse_assumed(path, assume)
     from rooflinekit.specs.gguf import load_gguf  # noqa: PLC0415 - as above
 
     return load_gguf(path)
