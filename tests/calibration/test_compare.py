@@ -23,6 +23,7 @@ MEAN = GB10.decode(2048 + 31.5).time_s  # of the steps 2,048 to 2,111
 WHOLE = PREFILL + 64 * MEAN
 
 TWO, HALF, FOUR = GB10.prefill(2048, batch=2), GB10.prefill(2048, cached_tokens=1024), GB10.decode(2079.5, batch=4)
+DEEP = GB10.prefill(4096 + 2048, cached_tokens=4096).time_s  # 2,048 tokens after 4,096 that the cache holds
 
 # fmt: off
 READINGS = [
@@ -30,6 +31,9 @@ READINGS = [
     (record("prefill_time_s", 0.412),                               0.412,              PREFILL),
     (record("prefill_time_s", 0.9, batch=2),                        0.9,                TWO.time_s),
     (record("prefill_time_s", 0.2, cached_tokens=1024),             0.2,                HALF.time_s),
+    (record("prefill_time_s", 0.6, context_tokens=4096),            0.6,                DEEP),
+    (record("prompt_tokens_per_s", 5120, context_tokens=4096),      0.4,                DEEP),
+    (record("time_to_first_token_s", 0.6, context_tokens=4096),     0.6,                DEEP),
     (record("prompt_tokens_per_s", 5120, phase="prefill"),          0.4,                PREFILL),
     (record("prompt_tokens_per_s", 5120, batch=2),                  0.8,                TWO.time_s),
     (record("decode_time_s", 4.8, count=64),                        0.075,              MEAN),

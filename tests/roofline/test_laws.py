@@ -141,6 +141,16 @@ def test_the_hosts_time_counts_only_where_its_engine_was_asked_for():
     assert pauses == [2.0, 2.0, 0.0, 0.0]
 
 
+def test_the_basis_names_whose_host_it_is():
+    """A version's kernels with the host's time of the engine at large are two entries, and both are named."""
+    kernels = UNIVERSAL.model_copy(update={"name": "card/vllm-0.14/bf16", "engine": "vllm-0.14"})
+    host = UNIVERSAL.model_copy(update={"name": "card/vllm/bf16", "engine": "vllm", "step_us": 1900.0})
+    idle = host.model_copy(update={"step_us": 0.0})
+    bases = [choose([kernels, one], [UNIVERSAL], "vllm-0.14", "bf16").basis for one in (host, idle)]
+    assert bases == ["card/vllm-0.14/bf16, host of card/vllm/bf16", "card/vllm-0.14/bf16"]
+    assert choose([kernels, host], [UNIVERSAL], None, "bf16").basis == "card/vllm-0.14/bf16"
+
+
 def test_another_engines_constants_widen_the_spread_of_a_pass():
     """The spread of a pass is its entry's, and wider by the universal figure where the entry is another engine's."""
     wide = UNIVERSAL.model_copy(update={"spread": Spread(prefill=0.3, decode=0.3, other_engine=0.4)})

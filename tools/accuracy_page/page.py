@@ -14,7 +14,8 @@ from rooflinekit.reports import validation as of
 Frames = Mapping[str, pd.DataFrame]
 
 INTRO = """\
-Every figure here is that of a prediction which has not seen its measurement: what a set holds out is said beside it.
+Figures are those of predictions that have not seen their measurement, and what each set holds out is said beside it; two hold
+nothing out and say so: GB10's kernel classes and messages between GPUs are how well a fit meets its own data.
 An error is predicted / measured - 1; a table gives the median and the 90th percentile (p90) of its size, and the bias,
 which is the median with its sign (below 0: predicted too fast). *Below floor* counts measurements faster than the physical
 floor, *inside* is the part of the measurements that 80% intervals hold, *half width* how far these reach on the slow

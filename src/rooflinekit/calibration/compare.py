@@ -160,14 +160,12 @@ def line(row: Compared) -> dict[str, object]:
 
 
 def _prefill(record: Measurement, deployment: Deployment, _: tuple[Measurement, ...]) -> Predicted:
-    prompt, batch = _need(record, "prompt_tokens"), _need(record, "batch")
-    cached = record.cached_tokens or 0.0
-    return _of(record.value, deployment.prefill(prompt, cached_tokens=cached, batch=batch), "one prefill")
+    return _of(record.value, _prompt(record, deployment, _need(record, "batch")), "one prefill")
 
 
 def _prompt_rate(record: Measurement, deployment: Deployment, _: tuple[Measurement, ...]) -> Predicted:
     prompt, batch = _need(record, "prompt_tokens"), _need(record, "batch")
-    return _of(prompt * batch / record.value, deployment.prefill(prompt, batch=batch), "prompt tokens / rate")
+    return _of(prompt * batch / record.value, _prompt(record, deployment, batch), "prompt tokens / rate")
 
 
 def _decode(record: Measurement, deployment: Deployment, _: tuple[Measurement, ...]) -> Predicted:
@@ -193,8 +191,7 @@ def _token(record: Measurement, deployment: Deployment, run: tuple[Measurement, 
 
 
 def _first_token(record: Measurement, deployment: Deployment, _: tuple[Measurement, ...]) -> Predicted:
-    pass_ = deployment.prefill(_need(record, "prompt_tokens"), cached_tokens=record.cached_tokens or 0.0)
-    return _of(record.value, pass_, "one prefill alone: service time only, no queue")
+    return _of(record.value, _prompt(record, deployment), "one prefill alone: service time only, no queue")
 
 
 def _request(record: Measurement, deployment: Deployment, run: tuple[Measurement, ...]) -> Predicted:
@@ -246,6 +243,13 @@ def _need(record: Measurement, name: str) -> float:
     if value is None:
         unread(f"{name} is not in the file: give it")
     return float(value)
+
+
+def _prompt(record: Measurement, deployment: Deployment, batch: float = 1.0) -> Estimate:
+    """Give the prefill of a prompt after the tokens that the cache holds before it (llama-bench's depth)."""
+    before = record.context_tokens or 0.0
+    whole, cached = before + _need(record, "prompt_tokens"), before + (record.cached_tokens or 0.0)
+    return deployment.prefill(whole, cached_tokens=cached, batch=batch)
 
 
 def _context(record: Measurement) -> float:

@@ -26,6 +26,8 @@ _LEAST_BUDGET, _MOST_BUDGET = 2048, 16384
 _MICRO_BATCH = 2048
 #: Repetitions, and waves of requests: the first of each warms up.
 _REPEATS, _WAVES, _LEAST_REQUESTS = 10, 4, 8
+#: What a server adds to a first token: it depends on the machine, and serving has figures of engines.
+_HOST = "HTTP and the host's time (`rooflinekit serve` has it)"
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 #: Formats that vLLM makes of a checkpoint in 16 bits while it loads.
 _MADE_AT_LOADING = {"fp8": "fp8"}
@@ -208,12 +210,22 @@ def _clients(work: _Work, port: int, held: str = "") -> Iterator[Command]:
     request = work.deployment.request(work.prompt, output_tokens=work.output, batch=work.batch)
     steps = work.output - 1
     each = _time(request.decode, steps) if steps else ""
-    step = f"median_tpot_ms (a decode step): {each}; " if steps else ""
+    step = f"median_tpot_ms (a decode step): {each}{_hidden(request.decode, steps)}; " if steps else ""
     prefill = _prefill(work, work.budget)
-    whole = f"{step}median_ttft_ms (the prefill): {_time(prefill)}, plus HTTP{_waves(work)}{held}"
+    whole = f"{step}median_ttft_ms (the prefill): {_time(prefill)}, plus {_HOST}{_waves(work)}{held}"
     yield Command(_bench_serve(work, port), whole)
     if work.batch == 1:
         yield _curl(work, port, prefill, request.decode)
+
+
+def _hidden(decode: Estimate, steps: int) -> str:
+    """Say what a step takes where the server hides the host's time of a pass, which single streams show."""
+    pause_s = decode.deployment.timing.laws.step_us * units.MICRO
+    if not pause_s:
+        return ""
+    hidden = units.duration(decode.time_s / steps - pause_s)
+    pause = units.duration(pause_s)
+    return f", or {hidden} where the server hides the host's {pause} a step, as `rooflinekit serve` has it"
 
 
 def _bench_serve(work: _Work, port: int) -> str:

@@ -43,8 +43,11 @@ class Laws:
 
     @property
     def basis(self) -> str:
-        """Name the entry that leads, and how near it is."""
-        return self.chain[0].name if self.tier in ("own", "") else f"{self.chain[0].name}, {self.tier}"
+        """Name the entry that leads, whose host's time it takes where that is another's, and how near it is."""
+        lead = self.chain[0]
+        host = next((one for one in self.chain if one.step_us is not None), lead)
+        named = f"{lead.name}, host of {host.name}" if host is not lead and host.step_us else lead.name
+        return named if self.tier in ("own", "") else f"{named}, {self.tier}"
 
     def product(self, dtype: str) -> tuple[ProductLaw, str]:
         """Return the law of products in this dtype, and where it is from."""
