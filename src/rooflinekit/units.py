@@ -21,17 +21,21 @@ HOUR = 3600.0
 
 _PREFIXES = ((1e15, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (1e3, "k"), (1.0, ""))
 _BINARY = ((2.0**40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1.0, "bytes"))
+#: From here a figure is shown with an exponent.
+_ABSURD = 1e15
 _TIMES = ((1.0, "s"), (MILLI, "ms"), (MICRO, "us"), (NANO, "ns"))
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Round to significant digits, without an exponent and with thousands separators.
+    """Round to significant digits with thousands separators; an exponent is for what no run can show, 1e15 and more.
 
-    >>> significant(1290.4), significant(0.07441), significant(147456, 6)
-    ('1,290', '0.0744', '147,456')
+    >>> significant(1290.4), significant(0.07441), significant(147456, 6), significant(1e305)
+    ('1,290', '0.0744', '147,456', '1.00e+305')
     """
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
+    if abs(value) >= _ABSURD:
+        return f"{value:.{digits - 1}e}"
     value = float(f"{value:.{digits - 1}e}")  # first, since rounding may reach the next power of ten
     places = digits - 1 - math.floor(math.log10(abs(value)))
     return f"{value:,.{max(places, 0)}f}"

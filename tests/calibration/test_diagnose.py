@@ -5,6 +5,7 @@ import pytest
 
 import rooflinekit as rk
 from rooflinekit.calibration.causes import CAUSES
+from rooflinekit.calibration.deviations import tell
 from rooflinekit.calibration.injected import FAULTS, confusion
 from rooflinekit.calibration.symptoms import read_cases
 from rooflinekit.errors import InvalidInputError
@@ -84,8 +85,9 @@ CASES = [
 
 
 def test_every_cause_has_its_case():
-    """All that are told, on a record each; a cold start is one request's."""
-    assert {name for name, *_ in CASES} | {"cold start"} == {one.name for one in CAUSES}
+    """All that are told, on a record each; a cold start is one request's, a slow client one of a rate's."""
+    others = {"cold start", "client slower than stated"}
+    assert {name for name, *_ in CASES} | others == {one.name for one in CAUSES}
     assert {*FAULTS} == {name for name, *_ in CASES} | {"none"}
 
 
@@ -325,3 +327,114 @@ def test_the_larger_of_two_faults_is_named_first():
     ], GB10)  # fmt: skip
     assert found.cause == "cold start"
     assert "so a second cause is likely" in found.verdict
+
+
+# ---- what cannot be, and what follows
+
+
+def test_nothing_is_above_the_ceiling_that_is_above_its_floor():
+    """Steps at half of what is expected, and yet twice their floor: fast, and no fault of the measurement."""
+    (case,) = read_cases(records(run()), CARD)
+    seen = {**run(), "time_per_output_token_s": 0.75 * float(case.clean["step_s"])}
+    assert seen["time_per_output_token_s"] > case.floors_s["step_s"]
+    assert "measurement above the ceiling" not in {one.cause for one in rk.diagnose(records(seen), CARD).findings}
+
+
+@pytest.mark.parametrize(("part", "listed"), [(0.9, True), (1.1, False)])
+def test_it_is_listed_from_the_floor_on(part, listed):
+    """A prefill at 90% of its floor cannot be; one at 110% can."""
+    floor = CARD.prefill(PROMPT).floor_s
+    found = rk.diagnose(records({**run(), "prefill_time_s": part * floor}), CARD)
+    assert ("measurement above the ceiling" in {one.cause for one in found.findings}) is listed
+
+
+@pytest.mark.parametrize("known", [{"cached_tokens": 768.0}, {"hit_rate": 0.76}])
+def test_the_floor_of_a_cached_prefill_is_that_of_the_rest(known):
+    """768 of 1,024 tokens lie in the cache, as the file or a scrape says: 256 are read."""
+    facts = {"prompt_tokens": PROMPT, "batch": 1, "cached_tokens": known.get("cached_tokens")}
+    told = [rk.Measurement(quantity="prefill_time_s", value=0.4, **facts)]
+    if "hit_rate" in known:
+        told.append(rk.Measurement(quantity="prefix_cache_hit_rate", value=known["hit_rate"]))
+    (case,) = read_cases(told, CARD)
+    held = known.get("cached_tokens", np.floor(0.76 * (PROMPT - 1)))
+    assert case.floors_s["prefill_s"] == pytest.approx(CARD.prefill(PROMPT, cached_tokens=held).floor_s)
+    assert case.floors_s["prefill_s"] < CARD.prefill(PROMPT).floor_s
+
+
+def states(running, waiting, usage):
+    """Write a scrape down: steps as they should be, first tokens of nine seconds."""
+    facts = {"prompt_tokens": PROMPT, "output_tokens": OUTPUT}
+    seen = {
+        "time_to_first_token_s": 9.0, "time_per_output_token_s": run(sent=running)["time_per_output_token_s"],
+        "requests_running": running, "requests_waiting": waiting, "kv_cache_usage": usage,
+    }  # fmt: skip
+    return [rk.Measurement(quantity=name, value=value, **facts) for name, value in seen.items()]
+
+
+def test_a_full_cache_does_not_contradict_itself():
+    """Twenty run and 44 wait at a usage of 99.5% where hundreds would fit: the pool is not what was thought."""
+    found = rk.diagnose(states(20, 44, 0.995), CARD)
+    assert found.cause == "cache full"
+    assert found.verdict == (
+        f"cache full: usage is 99.5% with 20 of 64 requests running, where about {_fitting():.0f} would fit: "
+        "the pool is smaller or the requests are longer than thought"
+    )
+
+
+def _fitting():
+    (case,) = read_cases(states(20, 44, 0.995), CARD)
+    return case.pool_sequences
+
+
+def test_what_follows_from_a_full_cache_is_no_second_cause():
+    """Queueing explains the wait as well, and comes from the cache: neither tied with it nor behind it."""
+    found = rk.diagnose(records(FULL, 2 * FIT), CARD)
+    assert found.cause == "cache full"
+    assert "queueing" not in found.verdict
+    assert {"queueing", "smaller batch than thought"} <= {one.cause for one in found.findings}
+
+
+# ---- what is no figure
+
+
+def test_what_measured_nothing_is_said():
+    """A time of 0 is not judged, and a run with one is not called sound as a whole."""
+    facts = {"prompt_tokens": 2048, "output_tokens": 65, "batch": 1}
+    told = [
+        rk.Measurement(quantity="prefill_time_s", value=0.412, **facts),
+        rk.Measurement(quantity="time_per_output_token_s", value=0.0, statistic="median", **facts),
+    ]
+    found = rk.diagnose(told, GB10)
+    assert found.verdict.endswith(
+        "not judged, since it measured nothing (0 or less): time_per_output_token_s (1 figure)"
+    )
+    assert [one.name for one in found.symptoms] == ["prefill_s"]
+    assert (found.healthy, found.change) == (False, "none needed in the rest")
+
+
+def test_an_absurd_figure_is_short():
+    """A step of 1e305 seconds is told with an exponent."""
+    one = rk.Measurement(quantity="decode_step_s", value=1e305, prompt_tokens=2048, output_tokens=2, batch=1)
+    found = rk.diagnose([one], GB10)
+    assert "1.00e+305 s" in tell(found.symptoms[0])
+    assert len(found.verdict) < 300
+
+
+def test_no_record_is_an_error():
+    """An empty list says what is missing."""
+    with pytest.raises(InvalidInputError, match="records: expected at least one measurement, none was given"):
+        rk.diagnose([], GB10)
+
+
+def test_a_prompt_after_a_deep_cache_is_as_usual():
+    """llama-bench's depth: 512 tokens after 32,768 that the cache holds take what such a prefill takes."""
+    deep = seconds(GB10.prefill(32768 + 512, cached_tokens=32768))
+    seen = {"prefill_time_s": (deep, {"prompt_tokens": 512}), "decode_step_s": (seconds(GB10.decode(32768)), {})}
+    listed = [
+        rk.Measurement(quantity=name, value=value, batch=1, context_tokens=32768, **facts)
+        for name, (value, facts) in seen.items()
+    ]
+    found = rk.diagnose(listed, GB10)
+    assert found.cause is None
+    assert found.verdict.startswith("nothing unusual")
+    assert deep > 1.2 * seconds(GB10.prefill(512))

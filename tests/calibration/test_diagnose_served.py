@@ -174,6 +174,43 @@ def test_a_full_cache_is_named():
     assert rk.diagnose([*records(seen), *told], CARD).cause == "cache full"
 
 
+# ---- a hit, a limit, a rate
+
+
+@pytest.mark.parametrize("share", [0.75, 0.85])
+def test_hits_of_a_closed_client_are_found(share):
+    """Most of each prompt lies in the cache: named alone, with its part."""
+    traffic = Traffic(Closed(16), Lengths(3072.0), Lengths(128.0), 96)
+    seen = simulate(CARD, traffic, seed=7, cached_share=share)
+    found = rk.diagnose(records(seen, prompt_tokens=3072.0), CARD)
+    assert found.cause == "prefix hits"
+    assert "second cause" not in found.verdict
+    assert found.findings[0].severity[0] == pytest.approx(share, abs=0.05)
+    assert found.findings[0].explains > 0.9
+
+
+def test_the_wait_behind_a_limit_is_no_second_cause():
+    """Six of sixteen in flight run, as max_num_seqs says, and the others wait for them."""
+    found = rk.diagnose(records(closed(engine=rk.load_engine("vllm").with_(max_num_seqs=6))), CARD)
+    assert found.cause == "smaller batch than thought"
+    assert "not 16: the others wait, as behind max_num_seqs" in found.verdict
+    assert "queueing" not in found.verdict
+
+
+@pytest.mark.parametrize(("part", "cause"), [(0.5, "client slower than stated"), (1.0, None)])
+def test_a_client_that_sends_at_half_its_rate(part, cause):
+    """A rate of 8/s is stated; requests over the duration of the run say at which they came."""
+    traffic = Traffic(Open(8.0 * part), Lengths(1024.0), Lengths(128.0), 200)
+    seen = simulate(CARD, traffic, seed=3)
+    facts = {"concurrency": None, "request_rate": 8.0, "requests": 200.0}
+    run_time = rk.Measurement(quantity="run_time_s", value=seen.duration_s, **{**CLOSED, **facts}, engine="vllm")
+    found = rk.diagnose([*records(seen, **facts), run_time], CARD)
+    assert found.cause == cause
+    if cause:
+        assert "of the 8/s stated" in found.verdict
+        assert found.findings[0].severity[0] == pytest.approx(part, rel=0.15)
+
+
 def test_simulated_runs_are_told_as_a_clients_file():
     """Two workloads where the fault may be the machine's; the engine is named, and how requests came."""
     for fault in SERVED_FAULTS:

@@ -144,7 +144,7 @@ ANSWERS = str(FILES / "ollama/streamed_two_answers.jsonl")
 
 # fmt: off
 BAD = [
-    ([str(OLLAMA)],                                        "which is not in the catalogue and no device: give"),
+    ([str(OLLAMA)],                                        "says no device and model "),
     ([str(OLLAMA), "--model", "qwen2.5-14b"],              "says no device: give --device"),
     ([SCRAPE, "--device", "h200-sxm"],                     "no record says how long its prompt was: give"),
     ([ANSWERS, "--device", "gb10"],                        "holds runs of 2 deployments (model llama3.2, llama3.1:8b)"),

@@ -9,8 +9,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflinekit.calibration.served_run import ServedRun
-from rooflinekit.calibration.served_shown import CLIENT, TAIL, Passes, as_served
+from rooflinekit.calibration.served_run import ServedRun, served_run
+from rooflinekit.calibration.served_shown import CLIENT, HIT_SHARES, TAIL, Passes, as_played, as_served, between
 from rooflinekit.errors import NotCalibratedError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.phases.estimate import Estimate
@@ -38,6 +38,7 @@ class Case:
     Where records say how requests came, ``run`` is what the serving room makes of them, host times, waits and the burst
     that opens a closed run in it; ``told_by`` says of which quantity and statistic a symptom is. A fault then changes
     its figures as it changes the passes in them. Without it a first token is a prefill and half a step.
+    ``request_rate`` is what a client says to send at, of a run of so many ``requests``.
     """
 
     deployment: Deployment
@@ -51,6 +52,8 @@ class Case:
     pool_tokens: float | None = None
     told_by: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     run: ServedRun | None = None
+    request_rate: float | None = None
+    requests: float | None = None
 
     # ---- passes, for any number of severities at once
 
@@ -211,7 +214,71 @@ class Case:
         room = _POOL * memory - self.deployment.weights_bytes
         return max(float(room / self.deployment.kv_cache_bytes(tokens=self.context_tokens)), 0.0)
 
+    # ---- what cannot be
+
+    @cached_property
+    def floors_s(self) -> dict[str, float]:
+        """Least that each time can be; of a prompt in the cache, as far as that is known, the rest alone is read."""
+        prefill, step = self._least_prefill_s, self.step.floor_s
+        return {
+            "prefill_s": prefill, "ttft_s": prefill, "step_s": step, "gap_p99_s": step,
+            "request_s": prefill + (self.output_tokens - 1.0) * step,
+        }  # fmt: skip
+
+    @property
+    def _least_prefill_s(self) -> float:
+        known = np.floor(self.observed.get("hit_rate", 0.0) * (self.prompt_tokens - 1.0))
+        held = max(float(np.clip(known, 0.0, self.prompt_tokens - 1.0)), self.cached_tokens)
+        return float(self._roomy.prefill(self.prompt_tokens, cached_tokens=held, batch=self.prompts).floor_s)
+
+    @cached_property
+    def below(self) -> frozenset[str]:
+        """Symptoms that no device can have: times below their floors, and a rate of more than a token a step."""
+        fast = {name for name, least in self.floors_s.items() if self.observed.get(name, np.inf) < least}
+        if self.observed.get("tokens_per_s", 0.0) > self.batch / self.step.floor_s:
+            fast.add("tokens_per_s")
+        return frozenset(fast)
+
+    # ---- how fast a client sent
+
+    @property
+    def last_request_s(self) -> float:
+        """Seconds of a run after its last request was sent, by what was seen; waits that grow are twice their mean."""
+        first = self.observed.get("ttft_s", float(self.prefill_s()))
+        return 2.0 * first + self.output_tokens * self.observed.get("step_s", float(self.step_s(self.batch)))
+
+    @cached_property
+    def completed_per_s(self) -> float:
+        """Requests over the whole run of a client that sends at its rate; not-a-number where it has none."""
+        if not self.request_rate or not self.requests:
+            return float("nan")
+        return self.requests / (self.requests / self.request_rate + self.last_request_s)
+
+    def _sending_spread(self) -> float:
+        """Add what other draws of arrivals change, and a last request of which only the mean is known."""
+        requests = self.requests or 1.0
+        late = self.last_request_s * self.completed_per_s / requests
+        return float(np.hypot(np.hypot(NOISE, requests**-0.5), late / 2.0))
+
     # ---- what a run shows
+
+    @cached_property
+    def _hit_plays(self) -> dict[str, Values]:
+        """Give the figures of this run where so much of each prompt lies in the cache, played anew for some parts."""
+        run = self.run
+        held = [max(float(np.floor(share * (self.prompt_tokens - 1.0))), self.cached_tokens) for share in HIT_SHARES]
+        lengths = self.prompt_tokens, self.output_tokens
+        if run is None:
+            return {}
+        plays = [served_run(self.deployment, run.profile, run.arrivals, lengths, tokens) for tokens in held]
+        figures = [as_played(one, self.told_by, self.longest_chunk) for one in plays if one is not None]
+        if len(figures) < len(held):
+            return {}
+        return {name: np.array([one[name] for one in figures]) for name in figures[0]}
+
+    def with_hits(self, share: Values) -> dict[str, Values]:
+        """Give what the client of a served run sees where a part of each prompt lies in the cache, if played."""
+        return between(self._hit_plays, share)
 
     def shown(
         self,
@@ -241,7 +308,8 @@ class Case:
         if self.run is not None:
             more = {"output_tokens": self.output_tokens, "growth": self._growth, "longest_chunk": self.longest_chunk}
             made = {**made, **as_served(self.run, self.told_by, passes, self._usual, **more)}
-        return {**made, **{name: made[name] + wait_s for name in ("ttft_s", "request_s", "queue_s")}}
+        late = {name: made[name] + wait_s for name in ("ttft_s", "request_s", "queue_s")}
+        return {**made, **late, "requests_per_s": np.asarray(self.completed_per_s)}
 
     def _by_passes(self, passes: Passes) -> dict[str, Values]:
         """Put a run together from its passes, as if requests came one after another."""
@@ -290,6 +358,7 @@ class Case:
             "prefill_s": np.hypot(NOISE, prefill), "ttft_s": np.hypot(np.hypot(NOISE, prefill), wide),
             "step_s": np.hypot(NOISE, step), "gap_p99_s": np.hypot(np.hypot(NOISE, step), wide),
             "request_s": np.hypot(NOISE, max(prefill, step)), "tokens_per_s": np.hypot(NOISE, step), "running": NOISE,
+            "requests_per_s": self._sending_spread(),
         }  # fmt: skip
         return {name: float(np.hypot(spread, self._from_run_to_run(name))) for name, spread in found.items()}
 

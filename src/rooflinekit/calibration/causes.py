@@ -7,6 +7,7 @@ import numpy as np
 
 from rooflinekit import units
 from rooflinekit.calibration.case import Case, Values
+from rooflinekit.calibration.deviations import Shown, deviations
 from rooflinekit.errors import RooflinekitError
 from rooflinekit.phases.estimate import Estimate
 
@@ -21,7 +22,10 @@ _FREE = 0.3
 #: Part of the cache in use from which it is full; of what the settings give, below which a pool is smaller; how many
 #: times what is in flight a pool holds that is surely none too small; part of what is in flight that runs at most.
 _IN_FULL_USE, _SMALLER, _ROOMY, _ALMOST = 0.93, 0.9, 1.2, 0.97
-Shown = Mapping[str, Values]
+#: Part of what fits from which the cache holds as many as run.
+_AS_HELD = 0.8
+#: Times of a client that prompts are in, and deviations from which one is less than expected.
+_OF_PROMPTS, _LESS = ("ttft_s", "step_s", "request_s", "gap_p99_s"), 1.5
 Told = Callable[..., str]
 
 
@@ -32,7 +36,7 @@ class Cause(NamedTuple):
     ``severities`` lists what it may amount to in a case, one row of figures each, none where it cannot occur; ``shows``
     takes the columns of these rows and gives the symptoms that the fault makes, as a run without fault where it says
     nothing; ``told`` says one row in words. A fault of the machine has one severity in all runs, one of the load its
-    own in each: ``of_machine``.
+    own in each: ``of_machine``. What claims several things at once must explain ``at_least`` that part of what is off.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Cause(NamedTuple):
     told: Told
     change: str
     measurement: str
+    at_least: float = 0.0
 
 
 def _spaced(low: float, high: float) -> Values:
@@ -79,7 +84,16 @@ def _hits(case: Case, share: Values) -> Shown:
     shown = case.shown(
         case.batch, prefill_s=case.prefill_s(held), mixed_s=case.mixed_s(case.batch, held), burst_s=burst
     )
-    return {**shown, "hit_rate": share}
+    played = case.with_hits(share) if _reads_less(case) else {}
+    return {**shown, **played, "hit_rate": share}
+
+
+def _reads_less(case: Case) -> bool:
+    """Tell whether a client of a served run sees anything that less of a prompt could be: only then it is played."""
+    seen = ((name, case.observed[name]) for name in _OF_PROMPTS if name in case.observed)
+    return case.run is not None and any(
+        float(deviations(case, name, value, case.clean)) < -_LESS for name, value in seen
+    )
 
 
 # ---- between tokens
@@ -109,6 +123,32 @@ def _sent(case: Case) -> float:
 
 def _fewer(case: Case, running: Values) -> Shown:
     return case.shown(running)
+
+
+def _limited(case: Case, running: Values) -> Shown:
+    """Show a limit on what runs: the others wait, by Little's law."""
+    full = _full(case, running)
+    return {**full, "usage": case.shown(running)["usage"], "preemptions": np.zeros(())}
+
+
+def _limits(case: Case) -> Values:
+    """Give limits of a closed client's batch; what waits for a full cache waits for no limit."""
+    closed = case.served and case.request_rate is None
+    return _below(case) if closed and not is_full(case) else _NONE
+
+
+def is_full(case: Case) -> bool:
+    """Tell whether the cache is in full use, or cannot hold what is in flight."""
+    return case.observed.get("usage", 0.0) >= _IN_FULL_USE or case.pool_sequences < case.batch
+
+
+def _slower_client(case: Case, part: Values) -> Shown:
+    """Show requests that come at a part of the rate: fewer run together."""
+    return {**case.shown(np.maximum(case.batch * part, 1.0)), "requests_per_s": part * case.completed_per_s}
+
+
+def _rate_parts(case: Case) -> Values:
+    return _spaced(0.02, 0.9) if "requests_per_s" in case.observed else _NONE
 
 
 def _below(case: Case) -> Values:
@@ -198,10 +238,13 @@ def _impossible(case: Case, step: Values, prefill: Values) -> Shown:
     return case.shown(case.batch, alone_s=alone, prefill_s=first)
 
 
-def _parts(_: Case) -> Values:
+def _parts(case: Case) -> Values:
+    """Give parts of the floors of what was seen below its own; none where nothing was."""
     fast = _spaced(0.02, 0.97)
     none = np.zeros_like(fast)
-    return np.concatenate([np.hstack(pair) for pair in ((fast, none), (none, fast), (fast, fast))])
+    step, first = bool(case.below - {"prefill_s", "ttft_s"}), bool(case.below & {"prefill_s", "ttft_s", "request_s"})
+    kinds = [pair for pair, seen in (((fast, none), step), ((none, fast), first), ((fast, fast), step)) if seen]
+    return np.concatenate([np.hstack(pair) for pair in kinds]) if kinds else np.empty((0, 2))
 
 
 # ---- in words
@@ -224,11 +267,29 @@ def _say_wait(case: Case, wait: float) -> str:
 
 
 def _say_running(case: Case, running: float) -> str:
-    return f"{running:.1f} sequences run together, not {case.batch:.0f}"
+    sent = max(_sent(case), case.batch)
+    return f"{running:.1f} sequences run together, not {sent:.0f}"
+
+
+def _say_limited(case: Case, running: float) -> str:
+    return f"{_say_running(case, running)}: the others wait, as behind max_num_seqs or for a smaller cache than set"
 
 
 def _say_full(case: Case, running: float) -> str:
-    return f"{_say_running(case, running)}: the cache holds about {case.pool_sequences:.0f}"
+    """Say how many run; where more would fit by the settings, that they are not what was thought."""
+    seen, holds = case.observed.get("running", running), case.pool_sequences
+    used = case.observed.get("usage", 0.0)
+    many = f"{seen:.0f}" if "running" in case.observed else f"{running:.1f}"
+    if seen > _AS_HELD * holds:
+        return f"{many} sequences run together, not {_sent(case):.0f}: the cache holds about {holds:.0f}"
+    state = f"usage is {used:.1%} with {many}" if used >= _IN_FULL_USE else many
+    less = "the pool is smaller or the requests are longer than thought"
+    return f"{state} of {_sent(case):.0f} requests running, where about {holds:.0f} would fit: {less}"
+
+
+def _say_part(case: Case, part: float) -> str:
+    rate = case.request_rate or 0.0
+    return f"the client sent {part * rate:.3g} requests/s, {part:.2g} of the {rate:.3g}/s stated"
 
 
 def _say_shares(case: Case, share: float) -> str:
@@ -304,6 +365,19 @@ CAUSES: tuple[Cause, ...] = (
         "vllm:num_requests_running over the same minute",
     ),
     Cause(
+        "smaller batch than thought", _LOAD, _limits, _limited,
+        _say_limited,
+        "raise max_num_seqs or the client's concurrency; check that requests overlap",
+        "vllm:num_requests_running and vllm:kv_cache_usage_perc over the same minute",
+        at_least=0.75,  # fewer run and the others wait: either alone is a cause of its own
+    ),
+    Cause(
+        "client slower than stated", _LOAD, _rate_parts, _slower_client,
+        _say_part,
+        "check the rate that the client was given, and that neither it nor its machine holds requests back",
+        "the times at which the client sends, from its own log",
+    ),
+    Cause(
         "cold start", _LOAD, _starts, _cold,
         _say_cold,
         "send the request twice and keep the second",
@@ -315,3 +389,8 @@ CAUSES: tuple[Cause, ...] = (
         "the same run with wall-clock time and exact token counts written beside each other",
     ),
 )  # fmt: skip
+#: What follows from a cause, and is none of its own beside it.
+FOLLOWING: Mapping[str, tuple[str, ...]] = {
+    "cache full": ("queueing", "smaller batch than thought"),
+    "prefix hits": (ABOVE,),
+}

@@ -1,18 +1,19 @@
 """Diagnosis: causes ranked by how well each explains a run's symptoms, the evidence, one change, one measurement."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from rooflinekit import units
 from rooflinekit.calibration.case import Case, Values
-from rooflinekit.calibration.causes import ABOVE, CAUSES, Cause, Shown
-from rooflinekit.calibration.symptoms import WORDS, readings
+from rooflinekit.calibration.causes import ABOVE, CAUSES, FOLLOWING, Cause, is_full
+from rooflinekit.calibration.deviations import STATES, Shown, Symptom, deviations, symptoms_of, tell
+from rooflinekit.calibration.symptoms import readings, unmeasured
+from rooflinekit.errors import InvalidInputError
 from rooflinekit.measurements import Measurement
 from rooflinekit.phases.deployment import Deployment
-from rooflinekit.phases.estimate import Estimate
 from rooflinekit.specs.step import checked
 
 #: Log-odds that a cause must gain over "no fault" before it is named, and over the next cause to stand alone.
@@ -33,26 +34,8 @@ _BELOW = 0.95
 _MOSTLY = 0.75
 #: A factor from which a figure is not called usual, though the model's own spread allows it.
 _FAR = 1.5
-#: Counts above this are shown to the last token.
-_WHOLE = 10_000
-_STATES = ("waiting", "preemptions")
 #: What is to be changed and measured where nothing is off.
 NOTHING = "none needed"
-
-
-class Symptom(NamedTuple):
-    """
-    One thing seen, beside what a run without fault shows and the least that is possible.
-
-    ``basis`` says what the expectation is made of; ``floor`` is 0 where nothing bounds it.
-    """
-
-    name: str
-    observed: float
-    expected: float
-    floor: float
-    deviations: float
-    basis: str
 
 
 @dataclass(frozen=True)
@@ -110,7 +93,7 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
     Raises
     ------
     InvalidInputError
-        No record says how long a prompt was, or the budget is not above 0.
+        There is no record, none says how long a prompt was, or the budget is not above 0.
 
     Notes
     -----
@@ -132,6 +115,9 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
     >>> rk.diagnose(healthy, d).verdict
     'nothing unusual: every figure is within what the model and the noise of a run allow'
     """
+    if not records:
+        message = "records: expected at least one measurement, none was given: read a file, or make a Measurement"
+        raise InvalidInputError(message)
     if token_budget is not None:
         checked("token_budget", token_budget, positive=True)
     judged: list[_Judged] = []
@@ -141,7 +127,29 @@ def diagnose(records: Sequence[Measurement], deployment: Deployment, *, token_bu
         judged.append(_judged(cases))
         if judged[-1].diagnosis.healthy or _late(cases, judged[-1].diagnosis):
             break
-    return _likeliest_reading(judged)
+    return not_judged(_likeliest_reading(judged), unmeasured(records))
+
+
+def not_judged(found: Diagnosis, nothing: Mapping[str, int]) -> Diagnosis:
+    """
+    Say which figures measured nothing, beside what the others show.
+
+    Examples
+    --------
+    >>> found = Diagnosis("nothing unusual", None, (), (), NOTHING, NOTHING)
+    >>> told = not_judged(found, {"time_per_output_token_s": 2})
+    >>> print(told.verdict, told.change, told.measurement, sep=chr(10))
+    nothing unusual; not judged, since it measured nothing (0 or less): time_per_output_token_s (2 figures)
+    none needed in the rest
+    time_per_output_token_s again
+    """
+    if not nothing:
+        return found
+    names = ", ".join(f"{name} ({count} figure{'s' * (count > 1)})" for name, count in nothing.items())
+    verdict = f"{found.verdict}; not judged, since it measured nothing (0 or less): {names}"
+    if not found.healthy:
+        return replace(found, verdict=verdict)
+    return replace(found, verdict=verdict, change=f"{NOTHING} in the rest", measurement=f"{', '.join(nothing)} again")
 
 
 def _likeliest_reading(judged: "list[_Judged]") -> Diagnosis:
@@ -170,13 +178,24 @@ class _Judged(NamedTuple):
 
 def _judged(cases: tuple[Case, ...]) -> _Judged:
     healthy = sum(float(_score(case, case.clean)[0]) for case in cases)
-    found = [_finding(cause, cases, healthy) for cause in CAUSES if all(len(cause.severities(one)) for one in cases)]
-    ranked = tuple(sorted(found, key=lambda one: -one.log_odds))
+    fitted = [(cause, _finding(cause, cases, healthy)) for cause in CAUSES if _may_be(cause, cases)]
+    found = [one for cause, one in fitted if one.explains >= cause.at_least]
+    ranked = _each_once(sorted(found, key=lambda one: -one.log_odds))
     most = max((one.log_odds for one in ranked), default=0.0)
     free = any(
         case.run.host_free for case in cases if case.run
     )  # it excuses, and explains nothing: a fault could be it
     return _Judged(_concluded(cases, ranked), healthy, np.inf if free else healthy - max(most, 0.0))
+
+
+def _may_be(cause: Cause, cases: Sequence[Case]) -> bool:
+    """Tell whether a cause can be: one of the load in every run, one of the machine if any run can show it."""
+    return (any if cause.of_machine else all)(len(cause.severities(one)) for one in cases)
+
+
+def _each_once(ranked: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Keep of a cause that has two forms the likelier one."""
+    return tuple({one.cause: one for one in reversed(ranked)}[name] for name in dict.fromkeys(x.cause for x in ranked))
 
 
 def _finding(cause: Cause, cases: Sequence[Case], healthy: float) -> Finding:
@@ -192,7 +211,7 @@ def _finding(cause: Cause, cases: Sequence[Case], healthy: float) -> Finding:
 
 def _likeliest(cause: Cause, cases: Sequence[Case]) -> tuple[Values, float]:
     """Find the severity that fits some runs best, and its score; a single figure is looked for more finely."""
-    rows = cause.severities(cases[0])
+    rows = max(map(cause.severities, cases), key=len)
     index, score = _best(cause, cases, rows)
     if rows.shape[1] == 1:
         rows = np.linspace(rows[max(index - 1, 0)], rows[min(index + 1, len(rows) - 1)], _FINER)
@@ -218,28 +237,11 @@ def _score(case: Case, shown: Shown, count: int = 1) -> Values:
 
 
 def _misfit(case: Case, name: str, observed: float, shown: Shown) -> Values:
-    if name in _STATES:
+    if name in STATES:
         expected = shown.get(name, np.zeros(()))
         return np.where((observed > 0) == (expected > 0), 0.0, _UNEXPECTED)
-    size = np.abs(_deviations(case, name, observed, shown))
+    size = np.abs(deviations(case, name, observed, shown))
     return np.asarray(0.5 * np.minimum(size, _MOST) ** 2 + _MOST * np.log(np.maximum(size / _MOST, 1.0)))
-
-
-def _deviations(case: Case, name: str, observed: float, shown: Shown) -> Values:
-    """Give how many standard deviations lie between what was seen and what is shown."""
-    if name in ("usage", "hit_rate"):
-        return np.asarray((observed - shown.get(name, 0.0)) / 0.08)
-    if name == "queue_s":
-        waits = np.asarray(shown.get(name, 0.0))
-        return np.asarray((observed - waits) / (0.15 * waits + 0.1 * case.clean["ttft_s"] + 0.002))
-    expected = shown[name]
-    if name == "gap_p99_s":  # where prompts differ in length, any of them may be in that step
-        expected = np.clip(observed, shown["shortest_gap_s"], np.maximum(shown["longest_gap_s"], expected))
-    off = np.asarray(np.log(observed / expected) / case.spread[name])
-    if name == "gap_p99_s":  # at the edge it is a step of either kind
-        other = np.asarray(np.log(observed / shown["other_gap_s"]) / case.spread[name])
-        return np.where(np.abs(other) < np.abs(off), other, off)
-    return off
 
 
 # ---- the conclusion
@@ -257,8 +259,8 @@ def _nothing_timed(records: Sequence[Measurement]) -> Diagnosis:
 
 
 def _concluded(cases: Sequence[Case], findings: tuple[Finding, ...]) -> Diagnosis:
-    symptoms = tuple(symptom for case in cases for symptom in _symptoms(case))
-    named = [one for one in findings if one.log_odds >= NAMED]
+    symptoms = tuple(symptom for case in cases for symptom in symptoms_of(case))
+    named = _without_what_follows([one for one in findings if one.log_odds >= NAMED], full=any(map(is_full, cases)))
     if not named:
         return _unnamed(findings, symptoms)
     first, *rest = named
@@ -267,6 +269,13 @@ def _concluded(cases: Sequence[Case], findings: tuple[Finding, ...]) -> Diagnosi
         return Diagnosis(_tied(first, close), None, findings, symptoms, first.change, close[0].measurement)
     said = f"{first.cause}: {first.told}{_of_two(first, rest)}"
     return Diagnosis(said, first.cause, findings, symptoms, first.change, first.measurement)
+
+
+def _without_what_follows(named: list[Finding], *, full: bool) -> list[Finding]:
+    """Leave out what follows from the likeliest cause, or from a cache that is full beside it."""
+    first = [one.cause for one in named if one.cause == "cache full" and full] or [one.cause for one in named[:1]]
+    follows = {name for cause in first for name in FOLLOWING.get(cause, ())}
+    return [one for one in named if one.cause not in follows]
 
 
 def _tied(first: Finding, close: Sequence[Finding]) -> str:
@@ -324,77 +333,3 @@ def _of_two(first: Finding, rest: Sequence[Finding]) -> str:
     if first.explains > _MOSTLY or not rest:
         return ""
     return f"; that explains {first.explains:.0%} of what is off, so a second cause is likely: {rest[0].cause}?"
-
-
-def _symptoms(case: Case) -> list[Symptom]:
-    steps = (case.output_tokens - 1.0) * case.step.floor_s
-    floors = {
-        "prefill_s": case.prefill.floor_s, "ttft_s": case.prefill.floor_s, "step_s": case.step.floor_s,
-        "gap_p99_s": case.step.floor_s, "request_s": case.prefill.floor_s + steps,
-    }  # fmt: skip
-    found = []
-    for name, observed in case.observed.items():
-        expected = _expected(case, name, observed)
-        off = 0.0 if name in _STATES else float(_deviations(case, name, observed, case.clean))
-        found.append(Symptom(name, observed, expected, float(floors.get(name, 0.0)), off, _basis(case, name)))
-    return found
-
-
-def _expected(case: Case, name: str, observed: float) -> float:
-    """Give what a run without fault shows; of a p99 at the edge between two kinds of steps, the kind that is nearer."""
-    if name != "gap_p99_s":
-        return float(case.clean.get(name, np.zeros(())))
-    kinds = (float(case.clean[one]) for one in ("gap_p99_s", "other_gap_s"))
-    return min(kinds, key=lambda one: abs(np.log(observed / one)))
-
-
-def _basis(case: Case, name: str) -> str:
-    """Say what an expectation is made of."""
-    share = float(case.mixed_share(case.batch))
-    chunk = f"; {share:.0%} of them with a prompt's chunk, {units.duration(float(case.mixed_s(case.batch)))} each"
-    held = f" after {case.cached_tokens:,.0f} cached" if case.cached_tokens else ""
-    prompts = f" x {case.prompts:g}" if case.prompts > 1.0 else ""
-    prefill = f"prefill of {case.prompt_tokens:,.0f} token{'s' * (case.prompt_tokens > 1)}{held}{prompts}"
-    prefill = f"{prefill}: {_work(case.prefill)}"
-    step = f"{case.batch:.3g} sequence{'s' * (case.batch > 1)} at {case.context_tokens:,.0f} tokens: {_work(case.step)}"
-    mixed = f"{step}{chunk}" if share else step
-    longest = f", more for a longer prompt (x {case.longest_chunk:.2g})" if case.longest_chunk > 1.0 else ""
-    return {
-        "prefill_s": prefill,
-        "ttft_s": f"{prefill}; {_before_it(case)}" if case.served and case.batch > 1.0 else prefill,
-        "step_s": f"step of {mixed}",
-        "gap_p99_s": f"step of {mixed}{longest}",
-        "request_s": f"{prefill}; then {case.output_tokens - 1.0:,.0f} steps of {mixed}",
-        "tokens_per_s": f"{case.batch:.3g} x {case.output_tokens:,.0f} tokens over a request's time",
-        "running": "as set, all in flight, or rate x time per token",
-        "usage": f"{case.batch:.3g} of {case.pool_sequences:,.0f} sequences that fit",
-        "queue_s": "other prompts of this run" if case.run else "none without a fault",
-    }.get(name, "none without a fault")
-
-
-def _before_it(case: Case) -> str:
-    """Say what a first token waits for besides its own prefill."""
-    if case.run is None:
-        return "and half a step"
-    run = case.run
-    host = "a host that takes no time" if run.host_free else f"host ({units.duration(run.profile.request_host_s)})"
-    return f"{host} and waits, as {run.profile.id} serves {run.arrivals.told}"
-
-
-def _work(estimate: Estimate) -> str:
-    """Give the work that bounds a pass: its arithmetic or its bytes."""
-    if estimate.bound == "compute":
-        return f"{units.si(float(estimate.flops), 'FLOP')}, compute-bound"
-    return f"{units.si(float(estimate.bytes), 'B')}, {estimate.bound}-bound"
-
-
-def tell(symptom: Symptom) -> str:
-    """Say a symptom in words, with its arithmetic."""
-    name, unit = WORDS.get(symptom.name, (symptom.name, ""))
-    if unit == "s":
-        return f"{name} {units.duration(symptom.observed)} where {units.duration(symptom.expected)} is expected"
-    if unit == "byte":
-        seen, expected = units.binary_bytes(symptom.observed), units.binary_bytes(symptom.expected)
-        return f"{name} {seen} where {expected} are expected"
-    seen, expected = (f"{one:,.0f}" if one > _WHOLE else f"{one:.3g}" for one in (symptom.observed, symptom.expected))
-    return f"{name} {seen} where {expected} is expected"

@@ -6,7 +6,8 @@ from typing import Any
 import pandas as pd
 
 from rooflinekit import units
-from rooflinekit.calibration.diagnose import NOTHING, Diagnosis, Symptom, tell
+from rooflinekit.calibration.deviations import Symptom, tell
+from rooflinekit.calibration.diagnose import NOTHING, Diagnosis
 from rooflinekit.calibration.memory_check import TARGET, check_logged, check_settings, memory_rows
 from rooflinekit.measurements import Reading
 from rooflinekit.phases.deployment import Deployment

@@ -17,6 +17,8 @@ CLIENT: Mapping[str, str] = {
 TAIL, _MORE = 0.01, 1.2
 #: Part of the time that prompts take at most, turns of the iteration, and how far a running batch grows at most.
 _FULL, _TURNS, _GROWTH = 0.95, 6, 8.0
+#: Parts of a prompt in the cache for which a run is played anew, denser where less is left to read.
+HIT_SHARES: tuple[float, ...] = (0.0, 0.25, 0.5, 0.65, 0.75, 0.82, 0.88, 0.93, 0.98)
 
 
 class Passes(NamedTuple):
@@ -163,3 +165,38 @@ def _gaps_s(run: ServedRun, now: Passes, usual: Passes, longest_chunk: float) ->
         other = np.where(more, np.maximum(now.mixed_s, alone), alone)
         found[name] = np.where(carries, gap * now.mixed_s / usual.mixed_s, other)
     return {**found, "other_gap_s": found["gap_p99_s"]}
+
+
+# ---- prompts that lie in the cache, played
+
+
+def as_played(run: ServedRun, told_by: Mapping[str, tuple[str, str]], longest_chunk: float) -> dict[str, float]:
+    """Give what a client sees of a run, as it was played."""
+    middle, low, high = run.gap_p99_s
+    told = {name: _figure_s(run, told_by, name) for name in CLIENT}
+    gaps = {"gap_p99_s": middle, "shortest_gap_s": low, "longest_gap_s": high * longest_chunk, "other_gap_s": middle}
+    return {**told, "tokens_per_s": run.output_tokens_per_s, **gaps}
+
+
+def between(plays: Mapping[str, Values], shares: Values) -> dict[str, Values]:
+    """
+    Interpolate the logarithms of played figures between the parts of a prompt of :data:`HIT_SHARES`.
+
+    The p99 of the gaps may change its kind of step between two of them: its bounds are those of both.
+
+    Examples
+    --------
+    >>> figures = np.geomspace(1.0, 0.1, len(HIT_SHARES))
+    >>> found = between({"ttft_s": figures, "shortest_gap_s": figures}, np.array([0.0, 0.125]))
+    >>> {name: values.round(3).tolist() for name, values in found.items()}
+    {'ttft_s': [1.0, 0.866], 'shortest_gap_s': [1.0, 0.75]}
+    """
+    at = np.searchsorted(HIT_SHARES, shares).clip(1, len(HIT_SHARES) - 1)
+    on = np.isclose(np.array(HIT_SHARES)[at - 1], shares)
+    found = {}
+    for name, values in plays.items():
+        edges = values[at - 1], np.where(on, values[at - 1], values[at])
+        even = np.exp(np.interp(shares, HIT_SHARES, np.log(values)))
+        pick = {"shortest_gap_s": np.minimum, "longest_gap_s": np.maximum}.get(name)
+        found[name] = even if pick is None else pick(*edges)
+    return found

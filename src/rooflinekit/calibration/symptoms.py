@@ -1,7 +1,10 @@
 """Symptoms: what a run's records say of each phase, beside what the deployment is predicted to show."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from rooflinekit.calibration.case import Case
 from rooflinekit.calibration.compare import Unreadable, running_batch
@@ -18,6 +21,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "prefill_s": ("prefill", "s"), "ttft_s": ("time to first token", "s"), "step_s": ("decode step", "s"),
     "gap_p99_s": ("p99 gap between tokens", "s"), "request_s": ("whole request", "s"),
     "queue_s": ("wait before prefill", "s"), "tokens_per_s": ("output rate", "token/s"),
+    "requests_per_s": ("completed requests", "request/s"),
     "running": ("requests running", "1"), "waiting": ("requests waiting", "1"),
     "usage": ("KV cache in use", "fraction"),
     "hit_rate": ("prefix found in cache", "fraction"), "preemptions": ("preemptions", "1"),
@@ -109,8 +113,14 @@ def _workload(one: Measurement) -> tuple[float | None, ...]:
 _NO_WORKLOAD = (None, None, None)
 
 
+#: What is of a prompt: tokens in the cache beside these lie before it.
+_OF_PROMPTS = ("prefill_time_s", "prompt_tokens_per_s", "time_to_first_token_s")
+
+
 def _case(records: Sequence[Measurement], deployment: Deployment, token_budget: float | None) -> Case | None:
-    prompt = _first(one.prompt_tokens for one in records) or _first(one.context_tokens for one in records)
+    before = _first(one.context_tokens for one in records if one.prompt_tokens and one.quantity in _OF_PROMPTS) or 0.0
+    new = _first(one.prompt_tokens for one in records)
+    prompt = _first(one.context_tokens for one in records) if new is None else before + new
     counted = (one.count + 1.0 for one in records if one.quantity == "decode_time_s" and one.count)
     output = _first(one.output_tokens for one in records) or _first(counted) or 2.0
     seen = dict(_observed(records))
@@ -119,9 +129,10 @@ def _case(records: Sequence[Measurement], deployment: Deployment, token_budget: 
     return Case(
         deployment, prompt, output, _batch(records), any(map(_is_served, records)),
         {name: value for name, (value, _) in seen.items()}, token_budget or _BUDGET,
-        cached_tokens=min(_first(one.cached_tokens for one in records) or 0.0, prompt - 1.0),
+        cached_tokens=min(before + (_first(one.cached_tokens for one in records) or 0.0), prompt - 1.0),
         pool_tokens=_first(one.value for one in records if one.quantity == "kv_cache_tokens"),
         told_by={name: (one.quantity, one.statistic) for name, (_, one) in seen.items()},
+        request_rate=_first(one.request_rate for one in records), requests=_first(one.requests for one in records),
     )  # fmt: skip
 
 
@@ -217,6 +228,29 @@ def _served_rate(one: Measurement) -> float | None:
     return one.value if one.phase != "decode" and one.concurrency and one.request_rate is None else None
 
 
+def _completed_rate(one: Measurement) -> float | None:
+    """Read the rate of a client that sends at one, over its whole run."""
+    if not one.requests or not one.request_rate or one.concurrency or not np.isfinite(one.request_rate):
+        return None
+    return one.value if one.quantity == "requests_per_s" else one.requests / one.value
+
+
+def unmeasured(records: Iterable[Measurement]) -> dict[str, int]:
+    """
+    Count the times and rates that measured nothing: noughts.
+
+    Examples
+    --------
+    >>> seen = [("decode_step_s", 0.0), ("decode_step_s", 0.0), ("decode_step_s", 0.02), ("requests_waiting", 0.0)]
+    >>> unmeasured([Measurement(quantity=name, value=value) for name, value in seen])
+    {'decode_step_s': 2}
+    """
+    may_be_none = {quantity for name in _MAY_BE_NONE for quantity in _SYMPTOMS[name][0]}
+    told = {quantity for quantities, _ in _SYMPTOMS.values() for quantity in quantities} - may_be_none
+    kept = (one for one in records if one.statistic in (*_ORDER, "p99") and one.quantity in told)
+    return dict(Counter(one.quantity for one in kept if one.value < _LEAST))
+
+
 #: States of a server.
 _STATES = frozenset({"requests_running", "requests_waiting", "kv_cache_usage"})
 #: Totals of a run.
@@ -250,4 +284,5 @@ _SYMPTOMS = {
     "usage": (("kv_cache_usage",), lambda one: one.value),
     "hit_rate": (("prefix_cache_hit_rate",), lambda one: one.value),
     "preemptions": (("preemptions",), lambda one: one.value),
+    "requests_per_s": (("requests_per_s", "run_time_s"), _completed_rate),
 }

@@ -1,5 +1,7 @@
 """``rooflinekit diagnose``: which phase is off, by how much, the likeliest causes, one change and one measurement."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Causes that eyes are shown.
 _MOST = 5
+#: How a reading says that a tool wrote a figure of 0, or less: nothing was measured.
+_NOTHING = re.compile(r"(\w+_s) of (?:0|-\S+):")
 
 # fmt: off
 _Files = Annotated[
@@ -59,6 +63,7 @@ def diagnose(
     Enough are Ollama's four counters; the more a file says, the more causes can be told apart.
     """
     from rooflinekit.calibration.diagnose import diagnose as found  # noqa: PLC0415 - loaded when asked for
+    from rooflinekit.calibration.diagnose import not_judged  # noqa: PLC0415 - as above
 
     lengths = measured.lengths(batch=batch, prompt_tokens=prompt, output_tokens=output, context_tokens=context)
     choices = measured.given(
@@ -71,6 +76,7 @@ def diagnose(
     diagnosis = _of_memory(readings, choices, deployment)
     if diagnosis is None:
         diagnosis = found([one for reading in readings for one in reading.records], deployment, token_budget=budget)
+        diagnosis = not_judged(diagnosis, _nothing_measured(readings))
     say(*(_blocks if form in EYES else _records)(diagnosis, deployment, form))
 
 
@@ -111,6 +117,16 @@ def _budget(readings: "list[Reading]") -> float | None:
     """Take the budget that a log says."""
     found = (reading.settings.get("max_num_batched_tokens") for reading in readings)
     return next((float(one) for one in found if isinstance(one, int | float) and one > 0), None)
+
+
+def _nothing_measured(readings: "list[Reading]") -> dict[str, int]:
+    """Count the noughts, and less, that a tool wrote where it measured nothing, by what they would be of."""
+    found = Counter[str]()
+    for reading in readings:
+        for why, count in reading.skipped.items():
+            told = _NOTHING.match(why)
+            found.update({told[1]: count} if told else {})
+    return dict(found)
 
 
 # ---- what is shown

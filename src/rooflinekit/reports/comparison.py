@@ -7,7 +7,8 @@ from typing import Any
 from rooflinekit import units
 from rooflinekit.calibration.compare import Comparison, line
 from rooflinekit.calibration.compare_kernels import Family, KernelComparison, kernel_line
-from rooflinekit.calibration.diagnose import Diagnosis, Symptom
+from rooflinekit.calibration.deviations import Symptom
+from rooflinekit.calibration.diagnose import Diagnosis
 from rooflinekit.calibration.symptoms import WORDS
 from rooflinekit.measurements import Measurement, Reading
 
