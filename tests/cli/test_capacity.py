@@ -104,6 +104,11 @@ def test_lengths_that_nobody_asked_for_are_those_that_the_engine_takes(rooflinek
         ("capacity llama-3.1-8b h100-sxm --max-model-len 512 --tokens 513", "longer than the 512 that vllm-0.32 takes"),
         ("capacity llama-3.1-8b h100-sxm --engine vlm", "--engine: vlm is no engine profile; did you mean vllm"),
         ("capacity llama-3.1-8b h100-sxm --utilization 1.5", "--utilization=1.5: "),
+        (
+            "capacity llama-3.1-8b h100-sxm --utilization 90",
+            "--utilization=90.0: expected a part of the memory, above 0",
+        ),
+        ("capacity llama-3.1-8b h100-sxm --max-num-seqs 0", "--max-num-seqs=0: expected a whole number, 1 or more"),
         ("capacity llama-3.1-8b h100-sxm --tokens x", "--tokens: 'x' is no size"),
         ("capacity llama-3.1-8b h100-sxm --tensor-parallel 3", "does not divide"),
     ],
@@ -114,3 +119,13 @@ def test_wrong_lines_are_told_in_one(rooflinekit, line, told):
     assert (result.exit_code, result.stdout) == (2, "")
     assert told in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_length_above_the_models_own_is_told(rooflinekit, form):
+    """Engines refuse such a setting unless told otherwise; the model's own length and less say nothing."""
+    for length, told in {131_072: False, 999_999_999: True}.items():
+        result = rooflinekit(f"capacity llama-3.1-8b h100-sxm --max-model-len {length} --format {form}")
+        said = result.stdout if form == "table" else result.stderr
+        assert result.exit_code == 0
+        assert (f"note: --max-model-len {length:,} is above the 131,072 of llama-3.1-8b" in said) is told

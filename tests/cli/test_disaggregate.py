@@ -79,3 +79,12 @@ def test_wrong_lines_are_told_in_one(rooflinekit, line, told):
     assert (result.exit_code, result.stdout) == (2, "")
     assert told in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_split_pays_up_to_what_it_carries(rooflinekit):
+    """What is overloaded at 13.5 requests/s does not pay "from 0.03 on": the upper end is what the split carries."""
+    line = "disaggregate llama-3.1-8b h100-sxm --rate 13.5 --prompt 3000 --output 300"
+    told = lines(rooflinekit(line))
+    (carries,) = (row.split()[-2] for row in told if row.startswith("split: overloaded"))
+    (pays,) = (row for row in told if row.startswith("over NVLink"))
+    assert f" the split pays at a load between 0.0333 and {carries} requests/s" in pays

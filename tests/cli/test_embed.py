@@ -18,7 +18,7 @@ def test_for_eyes(rooflinekit):
     told = result.stdout.splitlines()
     assert told[0] == "qwen3-8b on h100-sxm-80gb under vllm-0.32: texts of 512 tokens"
     assert [line.split("  ")[0] for line in told[3:10]] == [
-        "tokens/s", "texts/s", "texts in a pass", "pass", "one text alone", "a million", "energy, at most",
+        "tokens/s", "texts/s", "texts in a pass", "pass", "one text alone", "a million", "energy of a token, at most",
     ]  # fmt: skip
     assert told[5].split() == ["texts", "in", "a", "pass", "16"]
     basis = "(h100-sxm-80gb/vllm-0.24/bf16, vllm-0.32)"

@@ -85,3 +85,21 @@ def test_every_number_is_named_where_it_is_wrong(rooflinekit, name, wrong):
 def _beside(name, flag):
     """Give what an option needs: a client of its own for those that are in flight."""
     return ["--simulate"] if flag == "--seed" and name != "levers" else []
+
+
+# fmt: off
+TWICE = [
+    # what the library says                                                 what is typed
+    ('go on with assume=["model_type=olmoe"] (`--assume model_type=olmoe`)', "go on with --assume model_type=olmoe"),
+    ("assume=['a', 'b'] (`--assume a --assume b`)",                          "--assume a --assume b"),
+    ("or name it with model= (--model)",                                     "or name it with --model"),
+    ("tensor_parallel of 1, 2 would work",                                   "--tensor-parallel of 1, 2 would work"),
+    ("give usd_per_hour (--usd-per-hour)",                                   "give usd_per_hour (--usd-per-hour)"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("said", "typed"), TWICE)
+def test_an_option_is_named_once(said, typed):
+    """Where the library names both argument and option, the option is enough."""
+    assert as_typed(said, options_of(["--assume", "--model", "--tensor-parallel"])) == typed

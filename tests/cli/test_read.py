@@ -101,3 +101,32 @@ def test_bad_input_is_one_line(rooflinekit, line, content, part):
     assert result.stderr.startswith("rooflinekit: error: ")
     assert part in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+BENCH = {
+    "build_commit": "abc", "build_number": 4000, "gpu_info": "NVIDIA GeForce RTX 4090", "backends": "CUDA",
+    "model_filename": "m.gguf", "model_type": "llama 8B Q4_K - Medium", "model_size": 4912898304,
+    "n_prompt": 512, "n_gen": 0, "n_depth": 0, "avg_ns": 50000000, "stddev_ns": 100000, "samples_ns": [50000000],
+}  # fmt: skip
+
+
+def test_a_fact_that_the_file_says_is_not_asked_for(rooflinekit):
+    """The size of the weights is of no device; the times are, and all of one."""
+    lines = rooflinekit(["read", "-"], stdin=json.dumps([BENCH])).stdout.splitlines()
+    assert "device: NVIDIA GeForce RTX 4090" in lines
+    assert lines[-1] == "not in the file: tensor_parallel: give --tensor-parallel"
+
+
+def test_a_time_below_nought_is_skipped_with_its_reason(rooflinekit):
+    """It is not called 0, and the other values stay."""
+    run = {
+        "date": "20250101-0000", "endpoint_type": "vllm", "model_id": "Qwen/Qwen3-8B", "tokenizer_id": "Qwen/Qwen3-8B",
+        "num_prompts": 10, "request_rate": 1.0, "burstiness": 1.0, "max_concurrency": None, "duration": 10.0,
+        "completed": 10, "total_input_tokens": 1000, "total_output_tokens": 1000, "request_throughput": 1.0,
+        "output_throughput": 100.0, "total_token_throughput": 200.0, "mean_ttft_ms": 20.0, "mean_tpot_ms": 0.0,
+        "median_tpot_ms": -5.0, "p99_tpot_ms": 9.0,
+    }  # fmt: skip
+    lines = rooflinekit(["read", "-"], stdin=json.dumps(run)).stdout.splitlines()
+    assert "skipped: 1 x time_per_output_token_s of -0.005: below 0, so no measured value" in lines
+    assert "skipped: 1 x time_per_output_token_s of 0: nothing was measured" in lines
+    assert sum(line.startswith("time_per_output_token_s ") for line in lines) == 1

@@ -35,15 +35,16 @@ def test_the_three_tables_for_eyes(rooflinekit):
         assert line.startswith(name)
     assert told[7] == "by closed form, h100-sxm-80gb/vllm-0.24/bf16, vllm-0.32"
     assert told[8].endswith("--simulate gives the rest")
-    assert [line.rsplit("  ", 1)[0].strip() for line in told[12:21]] == [
+    assert told[9].startswith("percentiles of inter-token latency here: steps at the mean load, not judged")
+    assert [line.rsplit("  ", 1)[0].strip() for line in told[13:22]] == [
         "requests/s", "it could carry, requests/s", "utilisation", "output tokens/s", "running requests",
         "pool requests", "steps with prompts", "worst gap", "preemptions",
     ]  # fmt: skip
-    assert told[12].split() == ["requests/s", "4.00"]
-    assert told[22] == "one token"
-    assert told[23].split() == ["token", "GPU", "time", "a", "million", "energy,", "at", "most"]
-    assert [line.split()[0] for line in told[25:27]] == ["input", "output"]
-    assert told[27:] == [
+    assert told[13].split() == ["requests/s", "4.00"]
+    assert told[23] == "one token"
+    assert told[24].split() == ["token", "GPU", "time", "a", "million", "energy,", "at", "most"]
+    assert [line.split()[0] for line in told[26:28]] == ["input", "output"]
+    assert told[28:] == [
         "at $2 an hour and GPU (given), idle time included",
         "energy: 700 W all the time, an upper bound",
     ]

@@ -169,3 +169,11 @@ def test_what_does_not_fit(rooflinekit):
     told = lines(rooflinekit("slo llama-3.1-70b h100-sxm --e2e 60 --rate 1 --gpus-each 1,4 --requests 50"))
     assert told[3].startswith("TP4 ")
     assert any(line.startswith("note: one device: llama-3.1-70b leaves no room") for line in told)
+
+
+def test_gpus_that_make_no_layout_name_their_option(rooflinekit):
+    """The layout once, and what to leave out."""
+    told = lines(rooflinekit(f"{LINE} --ttft 1s --rate 3 --gpus-each 3"))
+    (note,) = (line for line in told if line.startswith("note: TP3: "))
+    assert note.startswith("note: TP3: llama-3.1-8b: heads=32")
+    assert note.endswith("; or leave 3 out of gpus_each (--gpus-each)")

@@ -45,6 +45,7 @@ def test_what_never_pays(rooflinekit):
 # fmt: off
 WRONG = [
     ("speculate llama-3.1-8b h100-sxm",                                  "--acceptance: give the part of drafted"),
+    ("speculate llama-3.1-8b h100-sxm --acceptance 0.7",                 "llama-3.1-8b has no prediction module"),
     ("speculate llama-3.1-8b h100-sxm --acceptance 2",                   "acceptance=2: expected a number from 0 to 1"),
     ("speculate llama-3.1-8b h100-sxm --acceptance x",                   "'x' is no number"),
     (f"{LINE} --drafted 0",                                              "drafted"),

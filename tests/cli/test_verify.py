@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 import rooflinekit as rk
 
 
@@ -42,3 +44,19 @@ def test_bad_input(rooflinekit):
         assert (result.exit_code, result.stdout) == (2, "")
         assert part in result.stderr
         assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["verify", "estimate"])
+@pytest.mark.parametrize(("engine", "meant"), [("trt", "tensorrt-llm"), ("vlm", "vllm"), ("mine", None)])
+def test_an_engine_that_nobody_knows_is_taken_and_told(rooflinekit, command, engine, meant):
+    """Anyone may measure an engine of their own; a near name is asked for."""
+    result = rooflinekit(f"{command} llama-3.1-8b h100-sxm --engine {engine}")
+    assert result.exit_code == 0
+    (note,) = (line for line in result.stdout.splitlines() if line.startswith("note: no constants of engine"))
+    assert f"{engine!r} for h100-sxm-80gb" in note
+    assert note.endswith(f"; did you mean {meant}?") if meant else "did you mean" not in note
+
+
+def test_an_engine_that_is_known_has_no_note(rooflinekit):
+    """Nothing is said where the constants are its own."""
+    assert "note: no constants" not in rooflinekit("verify llama-3.1-8b h100-sxm --engine vllm").stdout

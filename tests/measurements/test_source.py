@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+import rooflinekit as rk
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.measurements import read, source
 from rooflinekit.measurements.record import refusal
@@ -126,3 +127,18 @@ def test_a_record_that_refuses_itself_names_the_file():
 def test_a_log_in_brackets_is_no_json(text, expected):
     """Many tools begin their lines with the time in brackets, as a list of JSON begins."""
     assert Source("a", text.encode()).is_json is expected
+
+
+@pytest.mark.parametrize("quantity", ["prefill_time_s", "output_tokens_per_s", "requests_per_s"])
+def test_times_and_rates_below_nought_are_no_record(quantity):
+    """From Python as from a file; nought is a value."""
+    with pytest.raises(rk.InvalidInputError, match=f"{quantity} = -1: expected a .* of 0 or more"):
+        rk.Measurement(quantity=quantity, value=-1)
+    assert rk.Measurement(quantity=quantity, value=0).value == 0
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    """One line of the library's own."""
+    path = tmp_path / "nowhere.json"
+    with pytest.raises(rk.InvalidInputError, match=r"nowhere.json: cannot be read \(No such file"):
+        rk.read(path)

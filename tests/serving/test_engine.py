@@ -153,8 +153,8 @@ def test_none_leaves_a_figure_as_it_is():
     ("changes", "told"),
     [
         ({"max_num_batched_token": 1}, "unknown key `max_num_batched_token`: did you mean `max_num_batched_tokens`"),
-        ({"gpu_memory_utilization": 1.2}, "`gpu_memory_utilization` = 1.2"),
-        ({"max_num_seqs": 0}, "`max_num_seqs` = 0"),
+        ({"gpu_memory_utilization": 1.2}, "gpu_memory_utilization=1.2: expected a part of the memory"),
+        ({"max_num_seqs": 0}, "max_num_seqs=0: expected a whole number"),
         ({"prefill": "both"}, "`prefill` = 'both'"),
     ],
 )

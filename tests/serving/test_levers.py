@@ -85,7 +85,7 @@ def test_no_price_no_cost_of_another_device():
 
 def test_speculation_by_hand():
     """A burst of tokens a step: the step over its tokens, the gap between bursts, the answers' part of the work."""
-    made = rk.speculate(GB10, acceptance=0.7, context_tokens=2048 + 128)
+    made = rk.speculate(GB10, acceptance=0.7, context_tokens=2048 + 128, draft="module")
     row = FOUND["speculation"].ratios
     assert row["decode"] == pytest.approx(made.time_per_output_token_s / made.plain_s, rel=1e-3)
     work = FOUND.base.prefill_s + 256 * made.plain_s
@@ -97,7 +97,7 @@ def test_speculation_by_hand():
 def test_speculation_without_an_acceptance_is_left_open():
     """No acceptance is assumed: the break-even is told in its place."""
     row = rk.levers(GB10, 2048, 64)["speculation"]
-    even = rk.speculate(GB10, acceptance=0.0, context_tokens=2048 + 32, drafted=4).break_even_acceptance
+    even = rk.speculate(GB10, acceptance=0.0, context_tokens=2048 + 32, drafted=4, draft="module").break_even_acceptance
     assert (row.moved, row.words) == ((), {})
     assert f"4 drafted tokens pay from {even:.2f} on" in row.note
 

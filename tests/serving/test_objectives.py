@@ -75,6 +75,24 @@ def test_judged_simulates_where_a_percentile_is_lacking():
     assert seen.end_to_end_s.p90 > 0
 
 
+@pytest.mark.parametrize("statistic", ["p50", "p90", "p99"])
+def test_percentiles_of_gaps_are_the_simulations(statistic):
+    """The closed form knows the step of a mean load only: a run has longer gaps; its mean it was judged on."""
+    load = {"rate_per_s": 3, "requests": 100, **LOAD}
+    assert judged(SERVER, rk.Objective(inter_token_latency_s=1), **load).method == "closed form"
+    seen = judged(SERVER, rk.Objective(inter_token_latency_s=(1, statistic)), **load)
+    assert seen.method == "simulation: a percentile that the closed form was not judged on"
+    assert seen.inter_token_latency_s == rk.serve(SERVER, method="simulation", **load).inter_token_latency_s
+
+
+def test_the_rate_under_a_limit_on_gaps_is_that_of_the_simulation():
+    """The same with and without asking for it: the quicker answer is not the more generous one."""
+    objective = rk.Objective(inter_token_latency_s=(0.120, "p99"))
+    load = {"requests": 60, "tolerance": 0.1, **LOAD}
+    rates = [rk.max_rate(SERVER, objective, method=one, **load).rate_per_s for one in ("auto", "simulation")]
+    assert rates[0] == rates[1] > 1
+
+
 # ---- the largest rate
 
 

@@ -33,6 +33,8 @@ METHODS = [
     ({"rate_per_s": 2, "prompt_tokens": Lengths.ranged(500, 0.8)},     "closed form"),
     ({"rate_per_s": 2, "method": "simulation", "requests": 50},        "simulation: asked for"),
     ({"rate_per_s": 2, "burstiness": 0.5, "requests": 50},             "simulation: arrivals in bursts"),
+    ({"rate_per_s": 2, "burstiness": 3, "requests": 50}, "simulation: arrivals more even than Poisson's"),
+    ({"rate_per_s": 2, "burstiness": math.inf, "requests": 50}, "simulation: arrivals like a clock's"),
     ({"rate_per_s": 2, "prompt_tokens": SPREAD, "requests": 50}, "simulation: log-normal lengths that come at a rate"),
     ({"concurrency": 8, "output_tokens": SPREAD, "requests": 50},      "closed form"),
     ({"concurrency": 17, "engine": FEW, "requests": 50},               "simulation: more requests than run at once"),
@@ -204,3 +206,54 @@ def test_an_engine_that_is_none():
         ask(rate_per_s=1, engine="vlm")
     with pytest.raises(SpecError, match="max_num_seqs"):
         load_engine("vllm", max_num_seqs=-1)
+
+
+# ---- whose scheduler, and what is no deployment
+
+# fmt: off
+PROFILES = [
+    # engine of the deployment, asked for    profile             told of two engines
+    (None,        {},                        "vllm",             False),
+    ("llama.cpp", {},                        "llama.cpp",        False),
+    ("sglang",    {},                        "sglang",           False),
+    ("mlc",       {},                        "vllm",             True),
+    ("llama.cpp", {"engine": "vllm"},        "vllm",             True),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("engine", "asked", "profile", "mixed"), PROFILES)
+def test_the_scheduler_is_that_of_the_deployments_engine(engine, asked, profile, mixed):
+    """One engine where there is a profile of it; of two, the basis says so."""
+    found = rk.serve(rk.Deployment("llama-3.2-1b", "rtx-4090", engine=engine), rate_per_s=1, **LOAD, **asked)
+    assert found.engine.engine == profile
+    assert (f"its scheduler beside constants asked for {engine}" in found.basis) is mixed
+
+
+# fmt: off
+SEVERAL = [
+    ({"rate_per_s": [1, 2]},                              "rate_per_s=[1, 2]: expected one number"),
+    ({"rate_per_s": "2"},                                 "rate_per_s='2': expected one number"),
+    ({"concurrency": [1, 2]},                             "concurrency=[1, 2]: expected one number"),
+    ({"rate_per_s": 1, "burstiness": [1, 2]},             "burstiness=[1, 2]: expected one number"),
+    ({"rate_per_s": 1, "requests": [1, 2]},               "requests=[1, 2]: expected one number"),
+    ({"rate_per_s": 1, "cached_tokens": [1, 2]},          "cached_tokens=[1, 2]: expected one number"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("asked", "told"), SEVERAL)
+def test_several_loads_at_once_are_refused(asked, told):
+    """One line, not a fault of Python's."""
+    with pytest.raises(InvalidInputError) as caught:
+        ask(**asked)
+    assert str(caught.value).startswith(told)
+
+
+def test_what_serves_is_a_deployment():
+    """A name alone is none: one line that says what to write."""
+    for call in (rk.serve, rk.cost):
+        with pytest.raises(
+            InvalidInputError, match=r"deployment='x': expected what serves, Deployment\(model, device\)"
+        ):
+            call("x", rate_per_s=1, **LOAD)

@@ -70,7 +70,7 @@ def test_the_best_number_of_drafted_tokens():
     assert best.drafted < rk.speculate(D, acceptance=0.9, draft=SMALL, **AT).drafted
 
 
-@pytest.mark.parametrize(("batch", "draft"), [(1, "mtp"), (8, SMALL), (64, "mtp"), (32, 0.05)])
+@pytest.mark.parametrize(("batch", "draft"), [(1, "module"), (8, SMALL), (64, "module"), (32, 0.05)])
 def test_a_break_even_put_back_gives_equality(batch, draft):
     """At that acceptance tokens come exactly as fast as without; a bit more pays, a bit less does not."""
     asked = {"batch": batch, "draft": draft, "drafted": 3, **AT}
@@ -103,7 +103,7 @@ def test_break_even_by_hand(drafted, cost, acceptance):
 
 def test_a_large_batch_uses_up_the_arithmetic():
     """Speculation trades idle arithmetic: at batch 512 and short contexts there is none."""
-    table = speculation_table(D, acceptance=0.6, context_tokens=200, batch=[1, 64, 512])
+    table = speculation_table(D, acceptance=0.6, context_tokens=200, batch=[1, 64, 512], draft="module")
     assert table["speedup"].is_monotonic_decreasing
     assert table["speedup"][0] > 1.4
     assert table["speedup"][2] < 1
@@ -111,6 +111,7 @@ def test_a_large_batch_uses_up_the_arithmetic():
 
 # fmt: off
 WRONG = [
+    ({"acceptance": 0.5},                         "draft='mtp': "),
     ({"acceptance": 1.2},                         "acceptance=1.2: expected a number from 0 to 1"),
     ({"acceptance": -0.1},                        "acceptance=-0.1"),
     ({"acceptance": math.nan},                    "acceptance=nan"),
@@ -132,3 +133,11 @@ def test_wrong_input_is_told(asked, told):
         rk.speculate(D, **{**AT, **asked})
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_module_is_the_models_own_or_said_to_be_imagined():
+    """One that brings a module drafts with it; for another the basis says that there is none."""
+    own = rk.Deployment("deepseek-v3", "h200-sxm", tensor_parallel=8)
+    assert "draft: one more layer" in rk.speculate(own, acceptance=0.7, **AT).basis
+    made = rk.speculate(D, acceptance=0.7, draft="module", **AT)
+    assert made.basis.startswith("draft: a module that the model does not have: one more layer")

@@ -52,7 +52,7 @@ def read_table(path: Path) -> pd.DataFrame:
     try:
         raw = pd.read_csv(path)
     except (OSError, ValueError) as fault:
-        message = f"{path}: expected a CSV table of measured times: {fault}"
+        message = f"{path}: expected a CSV table of measured times: {getattr(fault, 'strerror', None) or fault}"
         raise InvalidInputError(message) from fault
     for needed, read in SHAPES.items():
         if set(needed) <= set(raw.columns):

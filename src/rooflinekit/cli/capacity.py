@@ -55,17 +55,31 @@ def capacity(
     deployment = deploy(model, device, assume=assume, weights=weights, kv_cache=kv_cache, memory_check=False)
     held = serving.capacity(deployment, engine=profile, tensor_parallel=tensor_parallel)
     lengths = _lengths(held, tokens)
+    beyond = _beyond(held)
     if form not in EYES:
         show(report.tidy(held, lengths), form)
+        remark(form, *beyond)
         return
     requests, levers = report.request_rows(held, lengths), report.lever_rows(held, lengths[0])
     show(report.term_rows(held), form, title=report.title(held))
-    remark(form, *report.remarks(held))
+    remark(form, *report.remarks(held), *beyond)
     say()
     show(requests, form, title="requests at a length")
     if levers:
         say()
         show(levers, form, title=f"what would free how much, in requests of {lengths[0]:,} tokens")
+
+
+def _beyond(held: "Capacity") -> list[str]:
+    """Say that a length which was asked for is more than the model's own limit."""
+    own, longest, model = held.deployment.model.max_context_tokens, held.engine.max_model_len, held.deployment.model.id
+    if own is None or longest is None or longest <= own:
+        return []
+    told = (
+        f"note: --max-model-len {longest:,} is above the {own:,} of {model}: engines refuse it unless told otherwise "
+        "(vLLM: VLLM_ALLOW_LONG_MAX_MODEL_LEN=1)"
+    )
+    return [told]
 
 
 def _lengths(held: "Capacity", tokens: str) -> list[float]:

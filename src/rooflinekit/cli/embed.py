@@ -34,7 +34,8 @@ def embed(
     read = of(deployment, tokens, engine=profile, usd_per_hour=usd_per_hour)
     rows = report.embedding_rows(read)
     if form in EYES:
-        show(listing(rows), form, title=report.embedding_title(read))
+        told = {"token_energy_j" if name == "energy_j" else name: value for name, value in rows.items()}
+        show(listing(told), form, title=report.embedding_title(read))
     else:
         show([rows], form)
     remark(form, *report.embedding_remarks(read))

@@ -173,7 +173,8 @@ def _require(file: str, said: Mapping[str, Any], choices: Mapping[str, Any]) -> 
         elif name not in choices and not is_listed(kind, str(said[name])):
             asked[name] = f"{name} {said[name]!r}, which is not in the catalogue"
     if asked:
-        message = f"{file}: says {' and '.join(asked.values())}: give {', '.join(FLAGS[name] for name in asked)}"
+        unknown = sorted(asked.values(), key=lambda told: not told.startswith("no "))  # a clause with commas ends it
+        message = f"{file}: says {' and '.join(unknown)}: give {', '.join(FLAGS[name] for name in asked)}"
         raise InvalidInputError(message)
 
 

@@ -33,6 +33,10 @@ OPTIONS = {
 #: A name before its value, `name=value`, or between ticks, `name=` or `name` = value. Columns, paths and keys of files,
 #: which have no value or hold a slash or a dot, are none.
 _NAMED = re.compile(r"(?<![\w./'\"-])(`?)([a-z]\w*)(=?)\1( = )?")
+#: An argument, with or without a value, and behind it the option that gives it: one of them is enough.
+_TWICE = re.compile(r"`?(--[a-z][\w-]*)(?:=(?:\[[^\]]*\])?)?`? \(`?(\1(?![\w-])[^)`]*)`?\)")
+#: A name before its values in words: `tensor_parallel of 1, 2`.
+_OF = re.compile(r"\b([a-z]+(?:_[a-z]+)+)(?= of \d)")
 #: What stands behind a name that is mentioned and has no value there.
 _ENDS = frozenset(" ,;:)")
 
@@ -59,6 +63,8 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
     --------
     >>> as_typed("prompt_tokens=0: expected a number; or use `kv_cache=`", options_of(["--prompt", "--kv-cache"]))
     '--prompt=0: expected a number; or use --kv-cache'
+    >>> as_typed("name it with model= (--model); tensor_parallel of 1, 2", options_of(["--model", "--tensor-parallel"]))
+    'name it with --model; --tensor-parallel of 1, 2'
     """
 
     def typed(found: re.Match[str]) -> str:
@@ -69,7 +75,8 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
         valued = then or (not tick and message[found.end() : found.end() + 1] not in {"", *_ENDS})
         return f"{option}=" if valued else option
 
-    return _NAMED.sub(typed, message)
+    told = _OF.sub(lambda found: options.get(found[1], found[1]), _NAMED.sub(typed, message))
+    return _TWICE.sub(r"\2", told)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from rooflinekit.units import MICRO, MILLI
 
 #: A list of sizes is laid out in memory; a longer one is a slip.
 _MOST_SIZES = 100_000
-#: A larger number of anything is a slip too.
-_MOST = 1e15
+#: A larger number of anything is a slip too, and a smaller one.
+_MOST, _LEAST = 1e15, 1e-15
 
 
 def number(text: object) -> float:
@@ -31,6 +31,9 @@ def number(text: object) -> float:
         raise typer.BadParameter(message) from None
     if _MOST < abs(value) < inf:
         message = f"{written!r} is too large: expected {_MOST:g} at most"
+        raise typer.BadParameter(message)
+    if 0 < abs(value) < _LEAST:
+        message = f"{written!r} is too small: expected {_LEAST:g} at least, or 0"
         raise typer.BadParameter(message)
     return value
 
@@ -224,7 +227,12 @@ Acceptance = Annotated[
     float | None, number_option("--acceptance", "A", "Part of drafted tokens that is kept, 0 to 1: yours to measure.")
 ]
 Draft = Annotated[
-    str, _word("--draft", "DRAFT", "mtp (a module of the model), a model, or a drafted token's cost in decode steps.")
+    str,
+    _word(
+        "--draft",
+        "DRAFT",
+        "mtp (the model's own module), a model, a drafted token's cost in steps, or module (one yet to be trained).",
+    ),
 ]
 Png = Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw it into this file too.")]
 Format = Annotated[

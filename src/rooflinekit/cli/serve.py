@@ -127,7 +127,7 @@ def _print(priced: "Cost", form: str) -> None:
         say(report.title(serving))
     remark(form, *report.remarks(serving))
     say()
-    show(listing(report.carried(serving)), form)
+    show(listing(report.carried(serving, eyes=True)), form)
     if costs:
         say()
         show(costs, form, title="one token")

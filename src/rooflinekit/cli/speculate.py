@@ -62,10 +62,10 @@ def _never(reason: str) -> tuple[str, ...]:
 def draft_of(text: str, deployment: "Deployment") -> "Draft":
     """Read a draft: a module of the model, a number (its cost in decode steps), or a model on one of the devices."""
     from rooflinekit.phases.deployment import Deployment  # noqa: PLC0415 - loaded when asked for
-    from rooflinekit.serving.speculative import MODULE  # noqa: PLC0415 - as above
+    from rooflinekit.serving.speculative import IMAGINED, MODULE  # noqa: PLC0415 - as above
 
-    if text == MODULE:
-        return MODULE
+    if text in (MODULE, IMAGINED):
+        return text
     try:
         return float(text)
     except ValueError:
@@ -73,5 +73,7 @@ def draft_of(text: str, deployment: "Deployment") -> "Draft":
     try:
         return Deployment(model_of(text), deployment.device, engine=deployment.engine)
     except UnknownNameError as error:
-        message = f"--draft {text}: expected mtp, the cost of a drafted token in decode steps, or a model: {error}"
+        message = (
+            f"--draft {text}: expected mtp, the cost of a drafted token in decode steps, module, or a model: {error}"
+        )
         raise InvalidInputError(message) from error

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from rooflinekit.cli import options
-from rooflinekit.cli.output import deploy, say, show
+from rooflinekit.cli.output import deploy, remark, say, show
 
 
 def verify(
@@ -38,3 +38,4 @@ def verify(
         say(str(commands))
     else:
         show([asdict(one) for one in commands], form)
+    remark(form, *(f"note: {note}" for note in deployment.engine_notes))

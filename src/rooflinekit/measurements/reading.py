@@ -90,7 +90,7 @@ def read(
     >>> reading.format, reading.records[-1]
     ('llama-timings', decode_time_s 2.2264 s)
     """
-    source = Source(file, content)
+    source = _there(Source(file, content), content)
     chosen = _named(format) if format else detect(source)
     besides = () if format else _besides(chosen, source)
     return _collected(chosen, source, chain(chosen.read(source), besides), facts)
@@ -117,11 +117,21 @@ def read_between(before: str | Path, after: str | Path, **facts: Any) -> Reading
     InvalidInputError
         A file is no such text, or a counter fell: the server was started anew in between.
     """
-    sources = Source(before), Source(after)
+    sources = _there(Source(before)), _there(Source(after))
     for source in sources:
         if not source.head_bytes or not prometheus.FORMAT.matches(source):
             source.refuse(f"is no scrape: expected {prometheus.FORMAT.title}")
     return _collected(prometheus.FORMAT, sources[1], prometheus.between(*sources), facts)
+
+
+def _there(source: Source, content: bytes | None = None) -> Source:
+    """Return a source that can be opened, or say why it cannot."""
+    if content is None:
+        try:
+            source.path.open("rb").close()
+        except OSError as fault:
+            source.refuse(f"cannot be read ({fault.strerror}): expected a file of measurements")
+    return source
 
 
 def _collected(chosen: Format, source: Source, items: Iterator[Item], facts: Mapping[str, Any]) -> Reading:
@@ -138,8 +148,19 @@ def _collected(chosen: Format, source: Source, items: Iterator[Item], facts: Map
             skipped[item.why] += 1
     if not records:
         source.refuse(f"{chosen.title} without a record: {told(skipped) or 'it holds no measured value'}")
-    lacks = tuple(name for name in (*FACTS, *chosen.asks) if any(getattr(one, name) is None for one in records))
+    lacks = (*(name for name in FACTS if _open(name, records)), *(name for name in chosen.asks if _some(name, records)))
     return Reading(source.name, chosen.name, tuple(records), settings, skipped, lacks)
+
+
+def _some(name: str, records: list[Measurement]) -> bool:
+    """Tell whether a record does not say it."""
+    return any(getattr(one, name) is None for one in records)
+
+
+def _open(name: str, records: list[Measurement]) -> bool:
+    """Tell whether a fact is open: not where all records that say it agree, since a file's size says no device."""
+    said = {getattr(one, name) for one in records} - {None}
+    return len(said) != 1 and _some(name, records)
 
 
 def _naming(source: Source, items: Iterator[Item]) -> Iterator[Item]:

@@ -70,6 +70,9 @@ QUANTITIES: Mapping[str, Quantity] = MappingProxyType({
     "power_w": Quantity("W", "power drawn"),
 })  # fmt: skip
 
+#: Units of times and rates: none is below 0.
+_NEVER_NEGATIVE = frozenset({"s", "token/s", "request/s"})
+
 #: What a record was measured on: where a file does not say, the user is asked for it by name.
 FACTS = ("model", "device", "engine", "weights", "tensor_parallel")
 
@@ -109,7 +112,7 @@ class Measurement:
     Raises
     ------
     InvalidInputError
-        The quantity is not in the vocabulary, or the value is not finite.
+        The quantity is not in the vocabulary, the value is not finite, or a time or rate is below 0.
 
     Examples
     --------
@@ -150,6 +153,12 @@ class Measurement:
             where = self.where.removeprefix(", ")  # in a reader, which names the file
             message = f"{where}: " * bool(where) + f"{self.quantity} = {self.value!r}"
             message += ": expected a finite value of a known quantity"
+            raise InvalidInputError(message)
+        if self.value < 0 and self.unit in _NEVER_NEGATIVE:
+            where = self.where.removeprefix(", ")
+            message = (
+                f"{where}: " * bool(where) + f"{self.quantity} = {self.value!r}: expected a {self.unit} of 0 or more"
+            )
             raise InvalidInputError(message)
 
     @property
@@ -197,6 +206,15 @@ def refusal(file: str, line: int | None, what: str) -> InvalidInputError:
     if len(told) > _LONGEST:
         told = f"{told[:_BEGINNING]} ... {told[-_END:]}"
     return InvalidInputError(f"{place(file, line)}: {told}")
+
+
+def nothing(value: float) -> str:
+    """Say of a time or rate that is not above 0 why it is none.
+
+    >>> nothing(0.0), nothing(-0.005)
+    ('0: nothing was measured', '-0.005: below 0, so no measured value')
+    """
+    return "0: nothing was measured" if value == 0 else f"{value:g}: below 0, so no measured value"
 
 
 def place(file: str, line: int | None) -> str:

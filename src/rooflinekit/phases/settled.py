@@ -39,6 +39,8 @@ from rooflinekit.specs.step import Real, amount, checked
 
 #: Names that are more alike than this may be a slip.
 _NEAR = 0.75
+#: How the engine is often called whose name these begin.
+_SHORT = {"trt": "tensorrt-llm", "llamacpp": "llama.cpp", "llama-": "llama.cpp"}
 Named = str | Path | Mapping[str, Any]
 
 
@@ -183,7 +185,7 @@ class Settled:
         announced = (f"{self.device.id} is announced, not shipping",) if self.device.status == "announced" else ()
         skew = self.routing_skew
         uneven = (f"routing skew {skew:g}: fewer distinct experts than even routing touches",) if skew else ()
-        engine = self._engine_note
+        engine = self.engine_notes
         return (*summary, *unsure, *announced, *uneven, *engine, *self._layout_notes, *self._resolved.notes)
 
     @property
@@ -211,7 +213,7 @@ class Settled:
         return tuple(line for line, holds in said.items() if holds)
 
     @property
-    def _engine_note(self) -> tuple[str, ...]:
+    def engine_notes(self) -> tuple[str, ...]:
         """Say that an engine was asked for whose constants nobody has fitted."""
         engine, laws = self.engine, self.timing.laws
         if engine is None or self.efficiency != "calibrated" or is_of_engine(laws.chain[0], engine):
@@ -222,7 +224,8 @@ class Settled:
         """Ask whether a known engine was meant: others are taken too, since anyone may measure one."""
         known = {str(entry.engine) for entry in (*self.device.efficiency, *load_engines()) if entry.engine}
         stems = known | {one.partition("-")[0] for one in known}
-        near = get_close_matches(engine.lower(), sorted(stems), n=1, cutoff=_NEAR)
+        short = next((name for begin, name in _SHORT.items() if engine.lower().startswith(begin)), "")
+        near = [short] if short else get_close_matches(engine.lower(), sorted(stems), n=1, cutoff=_NEAR)
         return f"; did you mean {near[0]}?" if near and not same_engine(near[0], engine) else ""
 
     @cached_property

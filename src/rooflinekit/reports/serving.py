@@ -62,18 +62,19 @@ def latency_rows(serving: Serving) -> list[Figures]:
     return [{"latency": name, **{f"{one}_s": getattr(seen, one) for one in STATISTICS}} for name, seen in rows]
 
 
-def carried(serving: Serving) -> Figures:
-    """Give what else is known: rates, the batch, the pool."""
+def carried(serving: Serving, *, eyes: bool = False) -> Figures:
+    """Give what else is known: rates, the batch, the pool; eyes see whole requests, as the notes count them."""
+    pool = float(int(serving.pool_requests)) if eyes and serving.pool_requests >= 1.0 else serving.pool_requests
     most = {"most_requests_per_s": serving.most_requests_per_s}
     if serving.overloaded:
-        return {**most, "output_tokens_per_s": serving.output_tokens_per_s, "pool_requests": serving.pool_requests}
+        return {**most, "output_tokens_per_s": serving.output_tokens_per_s, "pool_requests": pool}
     return {
         "requests_per_s": serving.requests_per_s,
         **most,
         "utilisation_share": serving.utilisation,
         "output_tokens_per_s": serving.output_tokens_per_s,
         "running_requests": serving.running,
-        "pool_requests": serving.pool_requests,
+        "pool_requests": pool,
         "steps_with_prompts_share": serving.mixed_share,
         "worst_gap_s": serving.worst_gap_s,
         "preemptions": float(serving.preemptions),
@@ -88,6 +89,8 @@ def remarks(serving: Serving) -> Iterator[str]:
     yield f"by {serving.method}, {serving.basis}"
     if serving.method.startswith("closed form") and not serving.overloaded:
         yield "-: the closed form gives means, and the p99 of first tokens at a rate; --simulate gives the rest"
+        told = "steps at the mean load, not judged against runs; --simulate gives a run's"
+        yield f"percentiles of inter-token latency here: {told}"
     yield from (f"note: {sentence}" for sentence in _lint(serving))
 
 

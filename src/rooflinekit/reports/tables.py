@@ -97,6 +97,7 @@ _HEADINGS = {
     "input_usd_per_million": "input, 1M", "output_usd_per_million": "output, 1M",
     "usd_per_thousand_requests": "1,000 requests",
     "texts_per_s": "texts/s", "gpu_s": "GPU time", "usd_per_million": "a million", "energy_j": "energy, at most",
+    "token_energy_j": "energy of a token, at most",
     "ttft_mean_s": "TTFT", "ttft_p99_s": "TTFT p99", "itl_mean_s": "ITL", "itl_p99_s": "ITL p99",
     "unchunked_gap_s": "gap without chunks", "full_budget_gap_s": "gap of a full step",
     "balance": "prefill GPUs that fill a decode GPU", "sent_by_a_gpu_bytes": "K and V that a GPU sends",

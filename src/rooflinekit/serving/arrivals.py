@@ -110,6 +110,8 @@ class Open:
 
     def __post_init__(self) -> None:
         """Refuse what is no rate."""
+        refuse_several("rate_per_s", self.rate_per_s)
+        refuse_several("burstiness", self.burstiness)
         checked("rate_per_s", self.rate_per_s, positive=True)
         checked("burstiness", self.burstiness, positive=True, infinite=True)
 
@@ -134,6 +136,7 @@ class Closed:
 
     def __post_init__(self) -> None:
         """Refuse what is no number of requests."""
+        refuse_several("concurrency", self.concurrency)
         checked("concurrency", self.concurrency, minimum=1, whole=True)
 
     @property
@@ -168,6 +171,7 @@ class Traffic:
 
     def __post_init__(self) -> None:
         """Refuse an empty run."""
+        refuse_several("requests", self.requests)
         checked("requests", self.requests, minimum=1, whole=True)
 
     @property
@@ -244,10 +248,11 @@ def traffic_of(
     )
     if rate_per_s is not None:
         return Traffic(Open(rate_per_s, burstiness), prompts, outputs, 1000 if requests is None else requests)
+    refuse_several("burstiness", burstiness)
     if burstiness != 1.0:
         message = f"burstiness={burstiness:g}: only open arrivals (rate_per_s=) come in bursts; a closed client waits"
         raise InvalidInputError(message)
-    closed = Closed(concurrency or 0)
+    closed = Closed(0 if concurrency is None else concurrency)
     return Traffic(closed, prompts, outputs, 10 * closed.concurrency if requests is None else requests)
 
 
@@ -258,6 +263,13 @@ def _refuse_beside_trace(lengths: tuple[object, object], *load: object) -> None:
     given = [name for name, value, nought in zip(names, (*lengths, *load), idle, strict=True) if value != nought]
     if given:
         message = f"a trace says when its requests come and how long they are: leave {', '.join(given)} out"
+        raise InvalidInputError(message)
+
+
+def refuse_several(name: str, value: object) -> None:
+    """Refuse several values at once: a run has one of each."""
+    if not isinstance(value, int | float | np.number) or isinstance(value, bool):
+        message = f"{name}={value!r}: expected one number, since a run has one: ask once for each"
         raise InvalidInputError(message)
 
 

@@ -11,8 +11,8 @@ from rooflinekit import units
 from rooflinekit.errors import DoesNotFitError, InvalidInputError, MissingFigureError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.capacity import refuse_longer
-from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import Layers, served_by, with_host_s
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import Layers, basis_of, profile_for, served_by, with_host_s
 from rooflinekit.serving.objectives import STATISTICS, Objective, judged
 from rooflinekit.serving.serve import Serving
 from rooflinekit.specs.precision import one_of
@@ -185,7 +185,7 @@ def budget(
     concurrency: int | None = None,
     cached_tokens: float = 0.0,
     statistic: str = "mean",
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     devices: Sequence[Any] = (),
     **choices: Any,  # noqa: ANN401 - those of serve
 ) -> Budget:
@@ -249,7 +249,7 @@ def budget(
     for name, least in {"prompt_tokens": 1.0, "output_tokens": 1.0, "cached_tokens": 0.0}.items():
         checked(name, sizes[name], minimum=least)
     limit = float(checked("limit_s", limit_s, positive=True))  # type: ignore[arg-type]
-    profile = load_engine(engine)
+    profile = profile_for(deployment, engine)
     refuse_longer(deployment, profile, prompt_tokens + output_tokens)
     served = served_by(deployment, profile)
     work = _Work(served, {**sizes, **load, "engine": profile, **choices}, limit, network_s, statistic)
@@ -275,7 +275,7 @@ class _Work:
 
     @property
     def basis(self) -> str:
-        return f"{self.deployment.timing.laws.basis}, {self.profile.id}"
+        return basis_of(self.deployment, self.profile)
 
     @property
     def alone(self) -> bool:

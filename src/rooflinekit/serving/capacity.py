@@ -11,7 +11,8 @@ from rooflinekit.errors import DoesNotFitError, InvalidInputError
 from rooflinekit.operators.kv_cache import kv_cache_bytes
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.phases.row import Value
-from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import profile_for
 from rooflinekit.serving.pages import Pages, lay_out
 from rooflinekit.serving.pool import Limits, Term, size_pool
 from rooflinekit.serving.share import AS_THE_MODEL, Share, StateFormat, gpu_share
@@ -196,7 +197,7 @@ class Capacity:
 def capacity(
     deployment: Deployment,
     *,
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     gpu_memory_utilization: float | None = None,
     max_num_batched_tokens: int | None = None,
     max_model_len: int | None = None,
@@ -257,8 +258,7 @@ def capacity(
     >>> capacity(d, engine="vllm-0.12", gpu_memory_utilization=0.95, max_num_seqs=64)
     llama-3.1-8b on rtx-3090: 6.92 GiB a GPU, 56,656 tokens
     """
-    profile = load_engine(
-        engine,
+    profile = profile_for(deployment, engine).with_(
         gpu_memory_utilization=gpu_memory_utilization,
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=max_model_len,

@@ -8,7 +8,7 @@ import numpy as np
 from rooflinekit import units
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Trace
-from rooflinekit.serving.host import loaded_step_s
+from rooflinekit.serving.host import loaded_step_s, profile_for
 from rooflinekit.serving.loaded_steps import mean_context_tokens
 from rooflinekit.serving.objectives import Objective, judged
 from rooflinekit.serving.serve import Serving, serve
@@ -157,6 +157,7 @@ def cost(
     >>> abs(bill / priced.usd_per_request - 1) < 1e-9
     True
     """
+    profile_for(deployment)  # refuses what is none
     price = price_of(deployment, usd_per_hour)
     serving = serve(deployment, **load) if objective is None else judged(deployment, objective, **load)
     gpus = deployment.layout.devices

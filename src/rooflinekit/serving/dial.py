@@ -9,8 +9,8 @@ import numpy as np
 
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
-from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import loaded_step_s, served_by
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import loaded_step_s, profile_for, served_by
 from rooflinekit.serving.loaded_steps import mean_context_tokens
 from rooflinekit.serving.serve import Serving, serve
 from rooflinekit.specs.step import Group, checked
@@ -39,7 +39,7 @@ def budget_curve(
     rate_per_s: float,
     *,
     budgets: Sequence[float] = BUDGETS,
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     cached_tokens: float = 0.0,
     method: str = "auto",
     requests: int | None = None,
@@ -93,7 +93,7 @@ def budget_curve(
     """
     import pandas as pd  # noqa: PLC0415 - loads on first use
 
-    profile = load_engine(engine)
+    profile = profile_for(deployment, engine)
     deployment = served_by(deployment, profile)
     if profile.prefill != "mixed" or not profile.enable_chunked_prefill:
         message = f"{profile.id} reads prompts whole or apart from decoding: it has no token budget to trade with"

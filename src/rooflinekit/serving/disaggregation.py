@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
-from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import served_by
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import profile_for, served_by
 from rooflinekit.serving.kv_link import Link, link_between
 from rooflinekit.serving.pools import DecodeWorker, PrefillWorker
 from rooflinekit.serving.split import COMPARED, BreakEven, Delivered, Question, Work
@@ -107,7 +107,7 @@ def disaggregate(
     gpus: int = 2,
     prefill_gpus: int | None = None,
     decode: Deployment | None = None,
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     cached_tokens: float = 0.0,
     link_bytes_per_s: float | None = None,
     link_latency_s: float | None = None,
@@ -172,8 +172,9 @@ def disaggregate(
         checked(name, 1.0 if value is None else value, positive=True)
     checked("link_latency_s", link_latency_s or 0.0)
     _checked_choice(compared_by, overlap)
-    deployment = served_by(deployment, load_engine(engine))
-    work = Work.of(deployment, decode, load_engine(engine), (prompt_tokens, output_tokens, cached_tokens))
+    profile = profile_for(deployment, engine)
+    deployment = served_by(deployment, profile)
+    work = Work.of(deployment, decode, profile, (prompt_tokens, output_tokens, cached_tokens))
     link = link_between(deployment, gpus, bytes_per_s=link_bytes_per_s, latency_s=link_latency_s, overlap=overlap)
     question = Question(work, _replicas(deployment, decode, gpus), link)
     each = deployment.layout.devices

@@ -9,8 +9,8 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.capacity import refuse_longer
 from rooflinekit.serving.cost import Price, price_of
-from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import loaded_step_s, served_by
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import basis_of, loaded_step_s, profile_for, served_by
 from rooflinekit.specs.step import Group, checked
 
 
@@ -72,7 +72,7 @@ class Embedding:
     @property
     def basis(self) -> str:
         """Whose constants and profile."""
-        return f"{self.deployment.timing.laws.basis}, {self.engine.id}"
+        return basis_of(self.deployment, self.engine)
 
     def __repr__(self) -> str:
         """Give one line."""
@@ -84,7 +84,7 @@ def embed(
     deployment: Deployment,
     tokens: float,
     *,
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     usd_per_hour: float | None = None,
 ) -> Embedding:
     """
@@ -133,7 +133,7 @@ def embed(
     (16.0, True)
     """
     length = float(checked("tokens", tokens, minimum=1.0))  # type: ignore[arg-type]
-    profile = load_engine(engine)
+    profile = profile_for(deployment, engine)
     deployment = served_by(deployment, profile)
     refuse_longer(deployment, profile, length)
     budget, most = profile.token_budget(deployment.device), profile.sequences(deployment.device)

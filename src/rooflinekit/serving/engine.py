@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from rooflinekit import units
+from rooflinekit.errors import SpecError
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.spec import Count, Fraction, Identifier, NotNegative, NotNegativeInt, SourceMap, Spec
 from rooflinekit.specs.yamlfile import check
@@ -197,9 +198,23 @@ class EngineProfile(Spec):
         made = {name: value for name, value in changes.items() if value is not None}
         if not made:
             return self
+        _refuse_settings(made)
         sources = {**dict(self.sources), **dict.fromkeys(made, ("set by the user",))}
         kept = self.model_dump(exclude_unset=True)
         return check(EngineProfile, {**kept, **made, "sources": sources}, f"engine profile {self.id}")
+
+
+def _refuse_settings(made: dict[str, object]) -> None:
+    """Refuse in its own words what a user sets out of range."""
+    part = made.get("gpu_memory_utilization", 1.0)
+    if not isinstance(part, int | float) or isinstance(part, bool) or not 0.0 < part <= 1.0:
+        message = f"gpu_memory_utilization={part!r}: expected a part of the memory, above 0 and at most 1: 0.9 for 90%"
+        raise SpecError(message)
+    for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len"):
+        count = made.get(name, 1)
+        if isinstance(count, bool) or not isinstance(count, int | float) or count < 1 or count % 1:
+            message = f"{name}={count!r}: expected a whole number, 1 or more"
+            raise SpecError(message)
 
 
 def load_engine(name: "str | EngineProfile", **changes: object) -> EngineProfile:

@@ -6,14 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflinekit import units
+from rooflinekit.errors import InvalidInputError, UnknownNameError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.roofline.laws import same_engine
-from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.engine import EngineProfile, load_engine
+from rooflinekit.serving.profile_files import asked
 from rooflinekit.specs.step import Group
 
 Amount = float | NDArray[np.float64]
 #: Compute-bound work just before a step of a loaded server, ``busy_s``: no burst of clocks is left. [s]
 LOADED_BUSY_S = float("inf")
+#: Whose scheduler serves where nobody says.
+_USUAL = "vllm"
 
 
 class Layers(NamedTuple):
@@ -28,6 +32,40 @@ class Layers(NamedTuple):
         """Count them; the pause is what single-stream rates show of an engine (`step_us` of its efficiency)."""
         experts = sum(run.times for run in deployment.model.layer_runs if run.feedforward.routed[0])
         return cls(deployment.model.layer_count, experts, deployment.timing.laws.step_us * units.MICRO)
+
+
+def profile_for(deployment: object, engine: str | EngineProfile | None = None) -> EngineProfile:
+    """
+    Load the profile that is asked for; where none is, that of the deployment's own engine, and vLLM's for others.
+
+    Raises
+    ------
+    InvalidInputError
+        What serves is no deployment.
+
+    Examples
+    --------
+    >>> import rooflinekit as rk
+    >>> profile_for(rk.Deployment("llama-3.1-8b", "rtx-4090", engine="llama.cpp")).engine
+    'llama.cpp'
+    """
+    if not isinstance(deployment, Deployment):
+        message = f"deployment={deployment!r}: expected what serves, Deployment(model, device)"
+        raise InvalidInputError(message)
+    if engine is not None:
+        return load_engine(engine)
+    try:
+        return load_engine(deployment.engine or _USUAL)
+    except UnknownNameError:
+        return load_engine(_USUAL)
+
+
+def basis_of(deployment: Deployment, profile: EngineProfile) -> str:
+    """Say whose constants and whose scheduler stand behind a figure, and where they are not of one engine."""
+    own = deployment.engine
+    mixed = own is not None and not same_engine(asked(own).engine, profile.engine)
+    beside = f" (its scheduler beside constants asked for {own})" if mixed else ""
+    return f"{deployment.timing.laws.basis}, {profile.id}{beside}"
 
 
 def served_by(deployment: Deployment, profile: EngineProfile) -> Deployment:

@@ -11,12 +11,12 @@ from rooflinekit.errors import InvalidInputError, RooflinekitError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.changes import Change, State, changes
 from rooflinekit.serving.elasticity import elasticities
-from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import served_by
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import profile_for, served_by
 from rooflinekit.serving.lever_figures import METRICS, Figures, alone_s, how, served, step_s
 from rooflinekit.serving.loaded_steps import mean_context_tokens
 from rooflinekit.serving.serve import Serving
-from rooflinekit.serving.speculative import MODULE, Draft, Speculation, speculate
+from rooflinekit.serving.speculative import IMAGINED, MODULE, Draft, Speculation, has_module, speculate
 from rooflinekit.specs.catalog import load_device
 from rooflinekit.specs.device import Device
 from rooflinekit.specs.step import checked
@@ -131,7 +131,7 @@ def levers(
     *,
     rate_per_s: float | None = None,
     concurrency: int | None = None,
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     cached_tokens: float = 0.0,
     devices: tuple[object, ...] | None = None,
     acceptance: float | None = None,
@@ -194,7 +194,7 @@ def levers(
         raise InvalidInputError(message)
     if rate_per_s is None and concurrency is None:
         concurrency = 1
-    profile = load_engine(engine)
+    profile = profile_for(deployment, engine)
     state = State(
         served_by(deployment, profile).with_(memory_check=False), profile, prompt_tokens, output_tokens, rate_per_s,
         concurrency, cached_tokens,
@@ -321,15 +321,19 @@ class _Comparison:
 
     def speculation(self, acceptance: float | None, draft: Draft) -> Lever:
         """Compare decoding with speculated tokens at the running batch."""
+        draft = IMAGINED if draft == MODULE and not has_module(self.state.deployment) else draft
+        imagined = "the draft is a module that the model does not have" * (draft == IMAGINED)
         if acceptance is None:
             even = self._speculate(0.0, draft, self.batch, _DRAFTED).break_even_acceptance
             pays = f"pay from {even:.2f} on" if np.isfinite(even) else "never pay"
             why = f"needs your acceptance rate; {_DRAFTED} drafted tokens {pays} at batch {self.batch:.3g}"
+            why += f"; {imagined}" * bool(imagined)
             return Lever("speculation", dict.fromkeys(METRICS, float("nan")), {}, why)
         made = self._speculate(acceptance, draft, self.batch)
         full = made if self.state.concurrency else self._speculate(acceptance, draft, self._most, made.drafted)
         name = f"speculation, {made.drafted} tokens at acceptance {acceptance:g}"
-        return self._lever(name, self.base, self._speculated(made, self._gain(full)), "KV of the draft left out")
+        note = "KV of the draft left out" + f"; {imagined}" * bool(imagined)
+        return self._lever(name, self.base, self._speculated(made, self._gain(full)), note)
 
     def _speculate(self, acceptance: float, draft: Draft, batch: float, drafted: int | None = None) -> Speculation:
         return speculate(

@@ -189,7 +189,10 @@ def _layouts(
             try:
                 yield Deployment(whole, device, **settings, **degrees)  # type: ignore[arg-type]
             except InvalidInputError as error:
-                yield Fleet(str(row["layout"]), count, 0, 0.0, None, str(error))
+                layout = str(row["layout"])
+                why = str(error).removeprefix(f"{layout} of ")  # named beside it already
+                left = f"{why}; or leave {count} out of gpus_each (--gpus-each)"
+                yield Fleet(layout, count, 0, 0.0, None, left)
 
 
 def _option(one: Deployment | Fleet, rate: float, objective: Objective, load: dict[str, Any]) -> Fleet:

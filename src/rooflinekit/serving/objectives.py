@@ -1,7 +1,6 @@
 """Objectives: limits on what clients see, the largest rate that keeps them, and the requests that do at a rate."""
 
-from dataclasses import dataclass, fields
-from math import isnan
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from rooflinekit import units
@@ -25,6 +24,7 @@ METRICS = {
 #: Requests that do not meet: one in eleven days. [request/s]
 ALONE_PER_S = 1e-6
 _MOST_HALVINGS = 40
+_NOT_VOUCHED = "a percentile that the closed form was not judged on"
 
 
 class Limit(NamedTuple):
@@ -122,10 +122,13 @@ def _items(objective: Objective) -> list[tuple[str, Limit]]:
 
 
 def judged(deployment: Deployment, objective: Objective, **load: Any) -> Serving:  # noqa: ANN401 - those of serve
-    """Ask serve for what the objective is about: by simulation where the closed form lacks a percentile."""
+    """Ask serve for what the objective is about: by simulation where the closed form vouches for no percentile."""
     serving = serve(deployment, **load)
-    lacking = any(isnan(getattr(getattr(serving, name), limit.statistic)) for name, limit in _items(objective))
-    return serve(deployment, **{**load, "method": "simulation"}) if lacking and not serving.overloaded else serving
+    vouched = serving.overloaded or all(serving.vouches(name, limit.statistic) for name, limit in _items(objective))
+    if vouched:
+        return serving
+    found = serve(deployment, **{**load, "method": "simulation"})
+    return found if load.get("method") == "simulation" else replace(found, method=f"simulation: {_NOT_VOUCHED}")
 
 
 # ---- the largest rate
@@ -167,7 +170,7 @@ def max_rate(
     *,
     prompt_tokens: float | Lengths,
     output_tokens: float | Lengths,
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     tolerance: float = 0.01,
     **choices: Any,  # noqa: ANN401 - those of serve
 ) -> MaxRate:
@@ -196,7 +199,8 @@ def max_rate(
     Notes
     -----
     Bisection between nought and what the server could carry, always over the same points: a looser limit never gives a
-    smaller rate. Above 80% of what it could carry the simulation judges, and its p99 is one of a finite run.
+    smaller rate. Above 80% of what it could carry the simulation judges, and everywhere percentiles other than the p99
+    of first tokens; its p99 is one of a finite run.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, isinf, isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 from rooflinekit import units
 from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
-from rooflinekit.serving.arrivals import Lengths, Open, Trace, Traffic, traffic_of
-from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import served_by
+from rooflinekit.serving.arrivals import Lengths, Open, Trace, Traffic, refuse_several, traffic_of
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import basis_of, profile_for, served_by
 from rooflinekit.serving.latency import METRICS, Latency
 from rooflinekit.serving.loaded_steps import Load, Model, mean_context_tokens
 from rooflinekit.serving.simulate import rules_of, simulate
@@ -38,7 +38,7 @@ class Serving:
     time_to_first_token_s, time_per_output_token_s, end_to_end_s : Latency
         Over requests, as clients see them: queue, scheduler and host in them.
     inter_token_latency_s : Latency
-        Over gaps.
+        Over gaps. Percentiles of the closed form are steps at the mean load: no run judged them.
     worst_gap_s : float
         A step that carries the largest chunk: the longest gap that a reader sees without preemption. [s]
     running : float
@@ -83,6 +83,12 @@ class Serving:
         """Requests that come over those that the server could carry."""
         return self.come_per_s / self.most_requests_per_s
 
+    def vouches(self, metric: str, statistic: str) -> bool:
+        """Tell whether a statistic was judged: of the closed form the means, and the p99 of first tokens."""
+        judged = statistic == "mean" or (metric, statistic) == ("time_to_first_token_s", "p99")
+        known = not isnan(getattr(getattr(self, metric), statistic))
+        return known and (judged or not self.method.startswith("closed form"))
+
     @property
     def come_per_s(self) -> float:
         """Requests that come: a simulated run also holds the time in which the server empties. [request/s]"""
@@ -115,7 +121,7 @@ def serve(
     burstiness: float = 1.0,
     requests: int | None = None,
     trace: Trace | None = None,
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     cached_tokens: float = 0.0,
     method: str = "auto",
     seed: int = 0,
@@ -141,7 +147,7 @@ def serve(
     trace : Trace, optional
         Requests of a file instead; it says when they come and how long they are.
     engine : str or EngineProfile
-        Whose scheduler, pool and host times.
+        Whose scheduler, pool and host times; None takes those of the deployment's engine, or the newest vLLM's.
     cached_tokens : float
         Prefix of every prompt that the cache already holds. [token]
     method : {"auto", "closed form", "simulation"}
@@ -171,11 +177,12 @@ def serve(
     >>> rk.serve(d, prompt_tokens=2000, output_tokens=200, rate_per_s=4).overloaded
     False
     """
-    profile = load_engine(engine)
+    profile = profile_for(deployment, engine)
     traffic = traffic_of((prompt_tokens, output_tokens), rate_per_s, concurrency, burstiness, requests, trace=trace)
     if method not in METHODS:
         message = f"method={method!r}: expected one of {', '.join(METHODS)}"
         raise InvalidInputError(message)
+    refuse_several("cached_tokens", cached_tokens)
     checked("cached_tokens", cached_tokens)
     checked("seed", seed, whole=True)
     plan = _Plan(served_by(deployment, profile), profile, traffic, cached_tokens)
@@ -259,7 +266,7 @@ class _Plan:
         if "lognormal" in (traffic.prompt_tokens.kind, traffic.output_tokens.kind):
             return "log-normal lengths that come at a rate"
         if arrivals.burstiness != 1.0:
-            return "arrivals in bursts"
+            return _unlike_poisson(arrivals.burstiness)
         high = arrivals.rate_per_s > MOST_UTILISATION * self.most
         return f"above {MOST_UTILISATION:.0%} of what the server could carry" if high else ""
 
@@ -339,8 +346,15 @@ class _Plan:
             running=running, mixed_share=mixed_share, requests_per_s=requests_per_s,
             output_tokens_per_s=requests_per_s * self.output, most_requests_per_s=self.most, overloaded=False,
             pool_requests=self.pool, preemptions=0, method=method,
-            basis=f"{self.deployment.timing.laws.basis}, {self.profile.id}",
+            basis=basis_of(self.deployment, self.profile),
         )  # fmt: skip
+
+
+def _unlike_poisson(burstiness: float) -> str:
+    """Say how arrivals come whose gaps are no exponential ones."""
+    if isinf(burstiness):
+        return "arrivals like a clock's"
+    return "arrivals in bursts" if burstiness < 1.0 else "arrivals more even than Poisson's"
 
 
 def _means(traffic: Traffic | Trace) -> tuple[float, float]:

@@ -11,8 +11,8 @@ from rooflinekit.errors import InvalidInputError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.serving.arrivals import Request, Trace, Traffic
 from rooflinekit.serving.capacity import capacity, refuse_longer
-from rooflinekit.serving.engine import EngineProfile, load_engine
-from rooflinekit.serving.host import Layers, served_by, with_host_s
+from rooflinekit.serving.engine import EngineProfile
+from rooflinekit.serving.host import Layers, basis_of, profile_for, served_by, with_host_s
 from rooflinekit.serving.latency import METRICS
 from rooflinekit.serving.scheduler import Chunk, Job, Rules, Scheduler
 from rooflinekit.serving.step_timer import StepTimer
@@ -107,7 +107,7 @@ def simulate(
     deployment: Deployment,
     traffic: Traffic | Trace,
     *,
-    engine: str | EngineProfile = "vllm",
+    engine: str | EngineProfile | None = None,
     seed: int = 0,
     cached_share: float = 0.0,
     progress: Callable[[int], None] | None = None,
@@ -160,7 +160,7 @@ def simulate(
     >>> served.requests, served.preemptions, 4 < served.mean_running < 8
     (80, 0, True)
     """
-    profile = load_engine(engine)
+    profile = profile_for(deployment, engine)
     run = _Run(served_by(deployment, profile), traffic, profile, cached_share, on_request)
     return run.play(traffic.draw(seed), progress)
 
@@ -187,7 +187,7 @@ class _Run:
             most_sequences=min(int(self.rules.most_sequences), traffic.requests),
             longest_tokens=ceil(traffic.longest_tokens) + 1,
         )
-        self.served = Served(f"{deployment.timing.laws.basis}, {profile.id}")
+        self.served = Served(basis_of(deployment, profile))
         self.clock_s = self.last_token_s = 0.0
         self.on_the_way: deque[Job] = deque()
         self.started_s: list[float] = []

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 Values = NDArray[np.float64]
 #: Drafts that are looked through for the best: acceptance falls off long before.
 MOST_DRAFTED = 16
-#: A draft that is part of the model: one more layer and the output layer, as in MTP and EAGLE.
+#: A draft that is part of the model: one more layer and the output layer. The model must have such a module.
 MODULE = "mtp"
-#: Draft model where it runs, cost of a drafted token as a part of a decode step, or :data:`MODULE`.
+#: The same where the model has none: what one would do that was trained for it, as EAGLE's are.
+IMAGINED = "module"
+#: Draft model where it runs, cost of a drafted token as a part of a decode step, :data:`MODULE` or :data:`IMAGINED`.
 Draft = Deployment | float | str
 
 
@@ -147,9 +149,10 @@ def speculate(
         Sequences in the step. [1]
     drafted : int, optional
         Tokens drafted for a step; None takes the best number up to 16.
-    draft : Deployment, float or "mtp"
+    draft : Deployment, float, "mtp" or "module"
         The draft model where it runs; what a drafted token costs as a part of a decode step (0 for n-grams of the
-        prompt); or ``"mtp"``, a module of one more layer and the output layer (MTP, EAGLE).
+        prompt); ``"mtp"``, the model's own prediction module: one more layer and the output layer; or ``"module"``, the
+        same of a module that the model does not have and that would have to be trained (EAGLE).
 
     Returns
     -------
@@ -158,7 +161,7 @@ def speculate(
     Raises
     ------
     InvalidInputError
-        The acceptance lies outside [0, 1], or a size is not positive.
+        The acceptance lies outside [0, 1], a size is not positive, or the model has no prediction module.
 
     Notes
     -----
@@ -206,7 +209,7 @@ def speculation_table(
     --------
     >>> import rooflinekit as rk
     >>> d = rk.Deployment("llama-3.1-8b", "h100-sxm")
-    >>> table = speculation_table(d, acceptance=0.7, context_tokens=1000, batch=[1, 256])
+    >>> table = speculation_table(d, acceptance=0.7, context_tokens=1000, batch=[1, 256], draft=0.1)
     >>> bool(table["speedup"][0] > table["speedup"][1])
     True
     """
@@ -234,7 +237,7 @@ class _Question:
         self.deployment, self.acceptance = deployment.with_(memory_check=False), checked_acceptance(acceptance)
         self.context = float(checked("context_tokens", context_tokens))  # type: ignore[arg-type]
         self.batch = float(checked("batch", batch, positive=True))  # type: ignore[arg-type]
-        self.draft = _checked_draft(draft)
+        self.draft = _checked_draft(draft, deployment)
         self.plain_s = float(_seconds(self.deployment, Group(1.0, self.context, self.batch))[0])
 
     def best(self, counts: Values) -> Speculation:
@@ -263,6 +266,7 @@ class _Question:
     @property
     def _basis(self) -> str:
         draft, module = self.draft, "one more layer and the output layer"
+        module = f"a module that the model does not have: {module}" if draft == IMAGINED else module
         part = f"{draft:.0%} of a step" if isinstance(draft, float) else module
         told = draft.model.id if isinstance(draft, Deployment) else part
         return f"draft: {told}; {self.deployment.timing.laws.basis}"
@@ -321,11 +325,24 @@ def checked_acceptance(acceptance: object) -> float:
     return float(acceptance)
 
 
-def _checked_draft(draft: Draft) -> Draft:
-    if isinstance(draft, Deployment) or draft == MODULE:
+def has_module(deployment: Deployment) -> bool:
+    """Tell whether the model brings a module that predicts further tokens."""
+    return deployment.model.prediction_module is not None
+
+
+def _checked_draft(draft: Draft, deployment: Deployment) -> Draft:
+    if draft == MODULE and not has_module(deployment):
+        message = (
+            f"draft={MODULE!r}: {deployment.model.id} has no prediction module: expected a draft model, the cost of a "
+            f"drafted token in decode steps, or {IMAGINED!r} for a module that would have to be trained for it"
+        )
+        raise InvalidInputError(message)
+    if isinstance(draft, Deployment) or draft in (MODULE, IMAGINED):
         return draft
     if isinstance(draft, str):
-        message = f"draft={draft!r}: expected a Deployment, the cost of a drafted token in steps, or {MODULE!r}"
+        message = (
+            f"draft={draft!r}: expected a Deployment, the cost of a drafted token in steps, {MODULE!r} or {IMAGINED!r}"
+        )
         raise InvalidInputError(message)
     return float(checked("draft", draft))  # type: ignore[arg-type]
 

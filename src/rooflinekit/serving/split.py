@@ -163,7 +163,8 @@ class Question:
     def load_break_even(self, readers: int, compared_by: str) -> BreakEven:
         """Look through the loads for those at which the split is no slower, and bisect at their ends."""
         field, carried = COMPARED[compared_by], self.together(_LEAST_LOAD).most_requests_per_s
-        most = _MOST_LOAD * min(self.carries(readers, self.link), carried)
+        own = self.carries(readers, self.link)
+        most = _MOST_LOAD * min(own, carried)
 
         def gain(rate: float) -> float:
             return _gain(getattr(self.together(rate), field), getattr(self.split(rate, readers, self.link), field))
@@ -172,10 +173,12 @@ class Question:
         pays = [gain(rate) >= 0.0 for rate in loads]
         if not any(pays):
             what = f"slower at every load up to {most:.3g} requests/s"
-            return BreakEven(inf, f"{what}; the split carries {self.carries(readers, self.link):.3g} at most")
+            return BreakEven(inf, f"{what}; the split carries {own:.3g} at most")
         first = pays.index(True)
         rate = _bisect(gain, loads[first - 1], loads[first]) if first else 0.0
         if all(pays[first:]):
+            if own < carried:  # up to what it carries, while the GPUs together would take more
+                return BreakEven(rate, _how_sure(own / carried), own)
             return BreakEven(rate, _how_sure(rate / carried))
         last = pays.index(False, first)
         until = _bisect(lambda load: -gain(load), loads[last - 1], loads[last])

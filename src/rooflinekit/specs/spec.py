@@ -29,12 +29,23 @@ SourceMap = Annotated[
 ]
 
 
+def _as_yaml(value: object) -> str:
+    """Say how YAML wants a number written that it read as text; nothing where the text is none."""
+    try:
+        number = float(value) if isinstance(value, str) and value[:1].isdigit() and "e" in value else None
+    except ValueError:
+        number = None
+    if number is None:
+        return ""
+    mantissa, power = f"{number:e}".split("e")
+    digits = mantissa.rstrip("0")
+    return f" (YAML reads {value} as text: write {digits}{'0' if digits.endswith('.') else ''}e{power})"
+
+
 def _number(value: object) -> object:
     """Refuse text where a number belongs: YAML reads 273e9 as text, and a unit belongs into the key."""
     if isinstance(value, str | bool):
-        likely = isinstance(value, str) and "e" in value and value[:1].isdigit()
-        hint = " (YAML reads 273e9 as text: write 2.73e+11, or 273 under a key with the unit)" if likely else ""
-        message = f"expected a plain number{hint}"
+        message = f"expected a plain number{_as_yaml(value)}"
         raise ValueError(message)  # noqa: TRY004 - pydantic turns only a ValueError into a fault of the field
     return value
 

@@ -101,8 +101,8 @@ def _prefill(timings: Fields, prompt: _Prompt, facts: dict[str, Any]) -> Item:
 
 def _decode(timings: Fields, prompt: _Prompt, facts: dict[str, Any]) -> Iterator[Item]:
     milliseconds, tokens, drafted = (timings.number(key) for key in ("predicted_ms", "predicted_n", "draft_n"))
-    if not milliseconds or not tokens:
-        yield Skipped("predicted_n or predicted_ms of 0 or missing: nothing was generated", facts["line"])
+    if not milliseconds or not tokens or milliseconds < 0:
+        yield Skipped("predicted_n or predicted_ms of 0 or less, or missing: nothing was generated", facts["line"])
     elif tokens <= 1:
         yield Skipped("predicted_ms of a single token: no decode step is in it", facts["line"])
     else:

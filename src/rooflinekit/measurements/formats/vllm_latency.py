@@ -10,7 +10,7 @@ from rooflinekit.measurements.fields import Fields
 from rooflinekit.measurements.formats.format import Format, Item
 from rooflinekit.measurements.formats.names import VLLM, model_name
 from rooflinekit.measurements.formats.vllm_serve import TOOL
-from rooflinekit.measurements.record import Measurement, Skipped
+from rooflinekit.measurements.record import Measurement, Skipped, nothing
 from rooflinekit.measurements.source import Source
 
 
@@ -29,7 +29,7 @@ def _read(source: Source) -> Iterator[Item]:
 
 def _item(run: Fields, statistic: str, seconds: float) -> Iterator[Item]:
     if seconds <= 0:
-        yield Skipped("a latency of 0: nothing was measured", run.line)
+        yield Skipped(f"a latency of {nothing(seconds)}", run.line)
         return
     yield Measurement(
         quantity="batch_latency_s", value=seconds, statistic=statistic, phase="mixed",

@@ -11,7 +11,7 @@ from rooflinekit.measurements.fields import read_number
 from rooflinekit.measurements.formats.format import Format, Item
 from rooflinekit.measurements.formats.names import VLLM, model_name, whole
 from rooflinekit.measurements.formats.vllm_serve import TOOL
-from rooflinekit.measurements.record import Measurement, Skipped
+from rooflinekit.measurements.record import Measurement, Skipped, nothing
 from rooflinekit.measurements.source import Source
 
 _AVERAGE = re.compile(r"\bAvg latency: (\S+) seconds")
@@ -81,10 +81,10 @@ def _rates(
     facts = {"requests": requests, "phase": "mixed", "tool": TOOL, "line": line, **lengths, **_facts(said)}
     for quantity, written in zip(_QUANTITIES, found.groups(), strict=True):
         value = read_number(written, quantity, source.name, line) if written else None
-        if value:
+        if value is not None and value > 0:
             yield Measurement(quantity=quantity, value=value, **facts)
         elif value is not None:
-            yield Skipped(f"{quantity} of 0: nothing was measured", line)
+            yield Skipped(f"{quantity} of {nothing(value)}", line)
     for name, total in totals.items():
         yield Measurement(quantity=f"{name}_tokens", value=total, statistic="total", **_without(facts, name))
 

@@ -14,7 +14,7 @@ import numpy as np
 from rooflinekit.measurements.fields import Fields
 from rooflinekit.measurements.formats.format import Format, Item
 from rooflinekit.measurements.formats.names import model_name, whole
-from rooflinekit.measurements.record import Measurement, Setting, Skipped
+from rooflinekit.measurements.record import Measurement, Setting, Skipped, nothing
 from rooflinekit.measurements.source import Source
 from rooflinekit.units import MILLI
 
@@ -107,7 +107,7 @@ def _positive(quantity: str, value: float | None, facts: Mapping[str, Any], **mo
     if value is not None and value > 0:
         yield Measurement(quantity=quantity, value=value, **facts, **more)
     elif value is not None:
-        yield Skipped(f"{quantity} of 0: nothing was measured", facts["line"])
+        yield Skipped(f"{quantity} of {nothing(value)}", facts["line"])
 
 
 def _counts(run: Fields, completed: float, facts: Mapping[str, Any]) -> Iterator[Item]:

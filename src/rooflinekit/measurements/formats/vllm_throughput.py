@@ -11,7 +11,7 @@ from rooflinekit.measurements.fields import Fields
 from rooflinekit.measurements.formats.format import Format, Item
 from rooflinekit.measurements.formats.names import model_name
 from rooflinekit.measurements.formats.vllm_serve import TOOL
-from rooflinekit.measurements.record import Measurement, Skipped
+from rooflinekit.measurements.record import Measurement, Skipped, nothing
 from rooflinekit.measurements.source import Source
 
 _RUN = {
@@ -39,10 +39,10 @@ def _items(run: Fields, requests: float) -> Iterator[Item]:
     facts = {**_lengths(run, requests), "requests": requests, "model": model_name(run.text("model_id")), "tool": TOOL}
     for key, quantity in _RUN.items():
         value = run.number(key)
-        if value:
+        if value is not None and value > 0:
             yield Measurement(quantity=quantity, value=value, phase="mixed", line=run.line, **facts)
         elif value is not None:
-            yield Skipped(f"{quantity} of 0: nothing was measured", run.line)
+            yield Skipped(f"{quantity} of {nothing(value)}", run.line)
     yield Measurement(quantity="requests_completed", value=requests, statistic="total", line=run.line, **facts)
 
 
