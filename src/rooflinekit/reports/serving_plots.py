@@ -118,6 +118,8 @@ def _ratio(ratio: float) -> str:
 
 def _short(text: str, most: int = 82) -> str:
     """Cut a reason to what fits into a row."""
+    while len(text) > most and "; " in text:
+        text = text.rpartition("; ")[0]  # whole clauses, as many as there is room for
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
