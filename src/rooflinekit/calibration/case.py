@@ -9,8 +9,17 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflinekit.calibration.served_run import ServedRun, served_run
-from rooflinekit.calibration.served_shown import CLIENT, HIT_SHARES, TAIL, Passes, as_played, as_served, between
+from rooflinekit.calibration.served_run import Arrivals, ServedRun, served_run
+from rooflinekit.calibration.served_shown import (
+    BATCH_PARTS,
+    CLIENT,
+    HIT_SHARES,
+    TAIL,
+    Passes,
+    as_played,
+    as_served,
+    between,
+)
 from rooflinekit.errors import NotCalibratedError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.phases.estimate import Estimate
@@ -261,24 +270,30 @@ class Case:
         return float(np.hypot(np.hypot(NOISE, requests**-0.5), late / 2.0))
 
     # ---- what a run shows
+    def _play(self, arrivals: Arrivals, cached_tokens: float) -> dict[str, float]:
+        """Play the run anew: requests come so, and so much of each prompt lies in the cache."""
+        what = arrivals, (self.prompt_tokens, self.output_tokens), cached_tokens
+        one = self.run and served_run(self.deployment, self.run.profile, *what)
+        return as_played(one, self.told_by, self.longest_chunk) if one else {}
 
     @cached_property
-    def _hit_plays(self) -> dict[str, Values]:
-        """Give the figures of this run where so much of each prompt lies in the cache, played anew for some parts."""
-        run = self.run
+    def _hit_plays(self) -> list[dict[str, float]]:
         held = [max(float(np.floor(share * (self.prompt_tokens - 1.0))), self.cached_tokens) for share in HIT_SHARES]
-        lengths = self.prompt_tokens, self.output_tokens
-        if run is None:
-            return {}
-        plays = [served_run(self.deployment, run.profile, run.arrivals, lengths, tokens) for tokens in held]
-        figures = [as_played(one, self.told_by, self.longest_chunk) for one in plays if one is not None]
-        if len(figures) < len(held):
-            return {}
-        return {name: np.array([one[name] for one in figures]) for name in figures[0]}
+        return [self._play(self.run.arrivals, tokens) for tokens in held] if self.run else []
 
     def with_hits(self, share: Values) -> dict[str, Values]:
-        """Give what the client of a served run sees where a part of each prompt lies in the cache, if played."""
-        return between(self._hit_plays, share)
+        """Give what the client of a served run sees where a part of each prompt lies in the cache."""
+        return between(self._hit_plays, HIT_SHARES, share)
+
+    @cached_property
+    def _fewer_plays(self) -> dict[float, dict[str, float]]:
+        closed = self.run.arrivals if self.run and self.run.arrivals.concurrency else None
+        counts = sorted({max(round(part * (closed.concurrency or 1)), 1) for part in BATCH_PARTS}) if closed else []
+        return {float(n): self._play(closed._replace(concurrency=n), self.cached_tokens) for n in counts if closed}
+
+    def with_fewer(self, running: Values) -> dict[str, Values]:
+        """Give what the client of a closed run sees where it has only so many requests in flight, if played."""
+        return between(list(self._fewer_plays.values()), tuple(self._fewer_plays), running)
 
     def shown(
         self,

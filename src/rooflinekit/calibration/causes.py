@@ -122,7 +122,7 @@ def _sent(case: Case) -> float:
 
 
 def _fewer(case: Case, running: Values) -> Shown:
-    return case.shown(running)
+    return {**case.shown(running), **(case.with_fewer(running) if _reads_less(case) else {})}
 
 
 def _limited(case: Case, running: Values) -> Shown:

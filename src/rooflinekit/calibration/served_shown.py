@@ -1,6 +1,6 @@
 """What a served run shows with a fault: what it shows without, changed as the fault changes the passes in it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,9 @@ TAIL, _MORE = 0.01, 1.2
 _FULL, _TURNS, _GROWTH = 0.95, 6, 8.0
 #: Parts of a prompt in the cache for which a run is played anew, denser where less is left to read.
 HIT_SHARES: tuple[float, ...] = (0.0, 0.25, 0.5, 0.65, 0.75, 0.82, 0.88, 0.93, 0.98)
+_TWO = 2  # plays that something lies between
+#: Parts of the requests in flight with which it is played, for a client that keeps fewer of them.
+BATCH_PARTS: tuple[float, ...] = (0.05, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0)
 
 
 class Passes(NamedTuple):
@@ -178,25 +181,30 @@ def as_played(run: ServedRun, told_by: Mapping[str, tuple[str, str]], longest_ch
     return {**told, "tokens_per_s": run.output_tokens_per_s, **gaps}
 
 
-def between(plays: Mapping[str, Values], shares: Values) -> dict[str, Values]:
+def between(plays: Sequence[Mapping[str, float]], played: Sequence[float], wanted: Values) -> dict[str, Values]:
     """
-    Interpolate the logarithms of played figures between the parts of a prompt of :data:`HIT_SHARES`.
+    Interpolate the logarithms of figures between the severities that were played; none where one could not be.
 
     The p99 of the gaps may change its kind of step between two of them: its bounds are those of both.
 
     Examples
     --------
-    >>> figures = np.geomspace(1.0, 0.1, len(HIT_SHARES))
-    >>> found = between({"ttft_s": figures, "shortest_gap_s": figures}, np.array([0.0, 0.125]))
+    >>> plays = [{"ttft_s": one, "shortest_gap_s": one} for one in (1.0, 0.75, 0.5)]
+    >>> found = between(plays, (0.0, 0.25, 0.5), np.array([0.0, 0.125]))
     >>> {name: values.round(3).tolist() for name, values in found.items()}
     {'ttft_s': [1.0, 0.866], 'shortest_gap_s': [1.0, 0.75]}
+    >>> between([*plays, {}], (0.0, 0.25, 0.5, 0.75), np.array([0.125]))
+    {}
     """
-    at = np.searchsorted(HIT_SHARES, shares).clip(1, len(HIT_SHARES) - 1)
-    on = np.isclose(np.array(HIT_SHARES)[at - 1], shares)
+    if len(plays) < _TWO or not all(plays):
+        return {}
+    at = np.searchsorted(played, wanted).clip(1, len(played) - 1)
+    on = np.isclose(np.array(played)[at - 1], wanted)
     found = {}
-    for name, values in plays.items():
+    for name in plays[0]:
+        values = np.array([one[name] for one in plays])
         edges = values[at - 1], np.where(on, values[at - 1], values[at])
-        even = np.exp(np.interp(shares, HIT_SHARES, np.log(values)))
+        even = np.exp(np.interp(wanted, played, np.log(values)))
         pick = {"shortest_gap_s": np.minimum, "longest_gap_s": np.maximum}.get(name)
         found[name] = even if pick is None else pick(*edges)
     return found
