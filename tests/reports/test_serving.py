@@ -184,7 +184,7 @@ def test_budget_remarks():
     assert next(report.budget_remarks(missed)).startswith("misses 100 ms by ")
     assert list(report.budget_remarks(kept))[1].startswith("service time only: no queue (")
     loaded = rk.budget(SERVER, 60.0, rate_per_s=2, statistic="p99", **LOAD)
-    assert list(report.budget_remarks(loaded))[1].startswith("by simulation: asked for, ")
+    assert list(report.budget_remarks(loaded))[1].startswith("by simulation: a percentile that ")
     assert next(report.budget_remarks(loaded)).endswith("(p99)")
 
 
