@@ -23,6 +23,7 @@ from rooflinekit.calibration.served_shown import (
 from rooflinekit.errors import NotCalibratedError
 from rooflinekit.phases.deployment import Deployment
 from rooflinekit.phases.estimate import Estimate
+from rooflinekit.serving.host import LOADED_BUSY_S
 
 Values = NDArray[np.float64]
 #: What repeated runs differ by, where nothing else does.
@@ -31,7 +32,6 @@ NOISE = 0.05
 _UNKNOWN_SPREAD = 0.2
 #: Of memory, where engines put weights and cache.
 _POOL = 0.9
-_LOADED = float("inf")
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ class Case:
     @property
     def _busy_s(self) -> float:
         """Time at work before a pass: a loaded server's device has long left its burst."""
-        return 0.0 if self.run is None else _LOADED
+        return 0.0 if self.run is None else LOADED_BUSY_S
 
     @cached_property
     def longest_chunk(self) -> float:
@@ -210,9 +210,7 @@ class Case:
     @cached_property
     def pool_sequences(self) -> float:
         """Sequences whose caches fit: by the engine's own figure, else beside the weights; infinity where not known."""
-        if self.pool_tokens is not None:
-            return self.pool_tokens / self.context_tokens
-        return self.pool_by_settings
+        return self.pool_by_settings if self.pool_tokens is None else self.pool_tokens / self.context_tokens
 
     @cached_property
     def pool_by_settings(self) -> float:
@@ -270,6 +268,7 @@ class Case:
         return float(np.hypot(np.hypot(NOISE, requests**-0.5), late / 2.0))
 
     # ---- what a run shows
+
     def _play(self, arrivals: Arrivals, cached_tokens: float) -> dict[str, float]:
         """Play the run anew: requests come so, and so much of each prompt lies in the cache."""
         what = arrivals, (self.prompt_tokens, self.output_tokens), cached_tokens

@@ -182,9 +182,7 @@ def _judged(cases: tuple[Case, ...]) -> _Judged:
     found = [one for cause, one in fitted if one.explains >= cause.at_least]
     ranked = _each_once(sorted(found, key=lambda one: -one.log_odds))
     most = max((one.log_odds for one in ranked), default=0.0)
-    free = any(
-        case.run.host_free for case in cases if case.run
-    )  # it excuses, and explains nothing: a fault could be it
+    free = any(case.run.host_free for case in cases if case.run)  # excuses, explains nothing: a fault could be it
     return _Judged(_concluded(cases, ranked), healthy, np.inf if free else healthy - max(most, 0.0))
 
 
@@ -195,7 +193,10 @@ def _may_be(cause: Cause, cases: Sequence[Case]) -> bool:
 
 def _each_once(ranked: Sequence[Finding]) -> tuple[Finding, ...]:
     """Keep of a cause that has two forms the likelier one."""
-    return tuple({one.cause: one for one in reversed(ranked)}[name] for name in dict.fromkeys(x.cause for x in ranked))
+    likelier: dict[str, Finding] = {}
+    for one in ranked:
+        likelier.setdefault(one.cause, one)
+    return tuple(likelier.values())
 
 
 def _finding(cause: Cause, cases: Sequence[Case], healthy: float) -> Finding:

@@ -1,6 +1,5 @@
 """``rooflinekit diagnose``: which phase is off, by how much, the likeliest causes, one change and one measurement."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Causes that eyes are shown.
 _MOST = 5
-#: How a reading says that a tool wrote a figure of 0, or less: nothing was measured.
-_NOTHING = re.compile(r"(\w+_s) of (?:0|-\S+):")
 
 # fmt: off
 _Files = Annotated[
@@ -121,11 +118,13 @@ def _budget(readings: "list[Reading]") -> float | None:
 
 def _nothing_measured(readings: "list[Reading]") -> dict[str, int]:
     """Count the noughts, and less, that a tool wrote where it measured nothing, by what they would be of."""
+    from rooflinekit.measurements.record import of_nothing  # noqa: PLC0415 - as above
+
     found = Counter[str]()
     for reading in readings:
         for why, count in reading.skipped.items():
-            told = _NOTHING.match(why)
-            found.update({told[1]: count} if told else {})
+            name = of_nothing(why)
+            found.update({name: count} if name else {})
     return dict(found)
 
 

@@ -1,5 +1,6 @@
 """Measurement: one measured value with its unit, statistic, conditions and where it stands; nothing is computed."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -209,6 +210,10 @@ def refusal(file: str, line: int | None, what: str) -> InvalidInputError:
     return InvalidInputError(f"{place(file, line)}: {told}")
 
 
+#: A reason with the time that it is of before :func:`nothing`.
+_OF_NOTHING = re.compile(r"(\w+_s) of (?:0|-\S+):")
+
+
 def nothing(value: float) -> str:
     """Say of a time or rate that is not above 0 why it is none.
 
@@ -216,6 +221,18 @@ def nothing(value: float) -> str:
     ('0: nothing was measured', '-0.005: below 0, so no measured value')
     """
     return "0: nothing was measured" if value == 0 else f"{value:g}: below 0, so no measured value"
+
+
+def of_nothing(why: str) -> str | None:
+    """Give the time of which a reason says with :func:`nothing` that it measured none.
+
+    >>> of_nothing(f"batch_latency_s of {nothing(0.0)}"), of_nothing(f"decode_step_s of {nothing(-0.005)}")
+    ('batch_latency_s', 'decode_step_s')
+    >>> of_nothing("an unknown field") is None
+    True
+    """
+    told = _OF_NOTHING.match(why)
+    return told and told[1]
 
 
 def place(file: str, line: int | None) -> str:

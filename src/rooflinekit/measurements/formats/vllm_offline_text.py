@@ -43,7 +43,7 @@ def _latencies(source: Source) -> Iterator[Item]:
 def _latency(statistic: str, seconds: str, said: dict[str, str], source: Source, line: int) -> Item:
     value = read_number(seconds, "latency", source.name, line)
     if not value or value < 0:
-        return Skipped("a latency of 0: nothing was measured", line)
+        return Skipped(f"a latency of {nothing(value or 0.0)}", line)
     return Measurement(
         quantity="batch_latency_s", value=value, statistic=statistic, phase="mixed", batch=_count(said, "batch_size"),
         prompt_tokens=_count(said, "input_len"), output_tokens=_count(said, "output_len"),
